@@ -20,6 +20,7 @@ import workbench as wb
 from workbench.base.home import cuda_sources
 from workbench.base.terminal import say
 from workbench.errors import WorkbenchError
+from workbench.ops.own import Input
 from workbench.ops.own.files import run_file
 from workbench.ops.own.tensor_type import TensorType
 from workbench.proof import Proof
@@ -75,12 +76,15 @@ def of_puzzle(name: str, language: str, source: str, folder: Path) -> Iterator[P
     launch = puzzle.launches[language]
     op = wb.op(puzzle.spec, name=f"{name}_{language.lower()}", outputs=puzzle.outputs)
     args = list(puzzle.parameters)
-    case = op.case("last", **puzzle.inputs, **puzzle.sizes[-1])
-    shapes = {key: one.shape for key, one in case.problem().arguments if isinstance(one, TensorType)}
+    cases = [op.case(f"{i}", **puzzle.inputs, **one) for i, one in enumerate(reversed(puzzle.sizes))]
+    shapes = [
+        {key: one.shape for key, one in case.problem().arguments if isinstance(one, TensorType)} for case in cases
+    ]
     places = {
         size: f"{key}.shape[{axis}]"
-        for size, value in puzzle.sizes[-1].items()
-        for key, shape in shapes.items() for axis, length in enumerate(shape) if length == value
+        for size in puzzle.sizes[-1]
+        for key, shape in shapes[0].items() for axis in range(len(shape))
+        if all(one[key][axis] == case.sizes[size] for one, case in zip(shapes, cases, strict=True))
     }  # fmt: skip
     found = ", ".join(f"{size!r}: {place}" for size, place in places.items())
     sizes = eval(f"lambda {', '.join(puzzle.inputs)}: {{{found}}}")
@@ -93,7 +97,13 @@ def of_puzzle(name: str, language: str, source: str, folder: Path) -> Iterator[P
         constants = dict(launch.constants)
         args = [one for one in args if one in function.arg_names]
         op.triton(function, grid=launch.grid, args=args, constexprs=constants, sizes=sizes, name="solution")
-    yield from wb.prove(op)
+    # Functions make some inputs, with a number of rows that the launch has, too.
+    fixed = [
+        f"{key}_{axis} == {length}"
+        for key, shape in shapes[0].items() if callable(puzzle.inputs.get(key)) and not isinstance(puzzle.inputs[key], Input)
+        for axis, length in enumerate(shape) if length > 1 and all(one[key][axis] == length for one in shapes)
+    ]  # fmt: skip
+    yield from wb.prove(op, facts=fixed)
 
 
 def of_ours(name: str) -> Proof:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from workbench.proof.access import ANY, Epoch, Epochs
+from workbench.proof.access import ANY, Epoch, Epochs, Pending
 from workbench.proof.conditions import (
     TRUE,
     Predicate,
@@ -101,6 +101,7 @@ class _SymbolicLoop:
         self.facts: list[Predicate] = []
         self.epochs: tuple[Epochs, Epochs] = start.epochs, start.lane_epochs
         self.copies = HeadCopies(self.count, self.index, start.groups)
+        self.exact_copies = False
 
     # -- substitution in the round ------------------------------------------------------------------------------
 
@@ -150,6 +151,14 @@ class _SymbolicLoop:
         back, _ = self.run.round(self.block, self.body, state, self.count, apart=True)
         if not back:
             raise Unknown(self.statement, "a loop that no path goes round")
+        return self.run.merged(self.block, back)
+
+    def _exact_trial(self, groups: tuple[Pending, ...]) -> State:
+        """Run a round with stand-ins for the copies in flight, in which values wrap, and record nothing of it."""
+        state, mark = self._head(), self.run.mark()
+        state.groups = groups
+        back, _ = self.run.round(self.block, self.body, state, self.count, apart=True)
+        self.run.forget(mark)
         return self.run.merged(self.block, back)
 
     def _first(self, name: str) -> Term:
@@ -291,8 +300,11 @@ class _SymbolicLoop:
                 pair = [*self.epochs]
                 pair[place] = (Epoch(TRUE, ANY),)
                 self.epochs, same = (pair[0], pair[1]), False
-        if not self.copies.kept(self.statement, after, run.holds):
-            same = False
+        if not self.copies.kept(after, run.holds):
+            if self.exact_copies:
+                raise Unknown(self.statement, "copies in flight that follow no rule from round to round")
+            self.exact_copies, same = True, False
+            self.copies.guess(self.statement, self._exact_trial)
         return same
 
     def _new_facts(self, after: State, facts: Sequence[Predicate]) -> list[Predicate]:
