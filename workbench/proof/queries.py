@@ -192,6 +192,9 @@ class Queries:
         distance = question.linear(one.offset, "1", other.offset, "2")
         value = question.value(distance)
         found += [f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"]
+        if self.specification.repeats and one.statement is other.statement and one.writes and one.base.startswith("%"):
+            again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _paired(one, other)]
+            found.append(f"(not {all_of([f'(= {value} 0)', *again])})")
         axes = range(3)
         if in_block:
             indices = [thread_index(self.specification, axis) for axis in axes]
@@ -239,6 +242,10 @@ class Queries:
                 if self.execution.holds(access.path, both(at_most(0, left), at_most(0, right)), USUAL, 2):
                     self._rows[key] = (left, right)
         return self._rows[key]
+
+
+def _paired(one: ThreadAccess, other: ThreadAccess) -> Iterator[tuple[Term, Term]]:
+    return zip(one.rounds, other.rounds, strict=True)
 
 
 def _sizes_in(distance: Linear) -> list[Place]:
