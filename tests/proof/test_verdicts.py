@@ -58,6 +58,9 @@ FAMILIES = {
     "staged": {
         "grid": "blocks", "block": 64, "args": {"out": "float32[blocks, 64]", "x": "float32[blocks, tiles, 256]"},
     },
+    "ringed": {
+        "grid": "blocks", "block": 64, "args": {"out": "float32[blocks, 64]", "x": "float32[blocks, tiles, 256]"},
+    },
     "joined_copies": {"grid": 1, "block": 64, "args": {"out": "float32[64]", "x": "float32[64, 4]"}},
     "divided": {"grid": "cdiv(n, 64)", "block": 64, "args": dict.fromkeys(("out", "x"), "float32[n]")},
     "carried": {"grid": 1, "block": 64, "args": {"out": "float32[n + 1, 64]", "index": "int32[n]"}},
@@ -69,6 +72,7 @@ REFUTED = {
     "swapped_in_warp": {1: "races"}, "branched": {1: "barriers"}, "searched": {1: "barriers"},
     "rounds": {1: "barriers", 2: "races"}, "own_index": {1: "bounds"}, "counted": {1: "races"},
     "product": {1: "bounds", 2: "races"}, "staged": {1: "races", 2: "races"},
+    "ringed": {1: "races", 2: "races", 3: "races"},
     "joined_copies": {1: "races", 2: "races"}, "divided": {1: "bounds"}, "carried": {1: "bounds"},
 }  # fmt: skip
 """The property that each slip breaks."""
