@@ -163,8 +163,8 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
 
 
 @dataclass
-class Attempt:
-    """What was found with the preconditions of one level: the failures, or why there is no answer."""
+class ProofAttempt:
+    """Findings with the preconditions of one level: the failures, or why there is no answer."""
 
     specification: Specification
     failures: list[Failure]
@@ -185,7 +185,7 @@ class Attempt:
 
 def attempt(
     family: Family, level: int, effort: Effort, enough: Callable[[Specification, Failure], bool]
-) -> Attempt:  # fmt: skip
+) -> ProofAttempt:  # fmt: skip
     """Try to prove a family with the preconditions of a level, until a failure is ``enough``."""
     specification = family.specification(size_limits(level))
     failures: list[Failure] = []
@@ -201,7 +201,7 @@ def attempt(
         unknown = str(error)
     except OutOfBudget:
         unknown = "the effort is used up: give facts, or a larger effort="
-    return Attempt(specification, failures, unknown, effort.questions)
+    return ProofAttempt(specification, failures, unknown, effort.questions)
 
 
 def _preconditions(made: Specification) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ def _preconditions(made: Specification) -> tuple[str, ...]:
     return (*sizes, *dict.fromkeys(made.stated), *data)
 
 
-def _overflow(tried: Attempt) -> str:
+def _overflow(tried: ProofAttempt) -> str:
     """Return where 32 bits do not do without preconditions; "" unless a launch is found that surely gets there."""
     for one in tried.failures:
         exact = not any(atom.kind in ("round", "unknown") for atom, _ in one.values)
