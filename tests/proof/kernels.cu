@@ -270,3 +270,19 @@ extern "C" __global__ void ringed(float* out, const float* x, int tiles) {
   }
   out[blockIdx.x * 64 + t] = sum;
 }
+
+// Two names of the same dynamic shared memory.
+extern __shared__ float first_name[];
+extern __shared__ int second_name[];
+extern "C" __global__ void two_names(float* out, const float* x) {
+  int t = threadIdx.x;
+  first_name[t] = x[t];
+  if (!SLIPPED(1)) __syncthreads();
+  out[t] = (float)second_name[63 - t];
+}
+
+extern "C" __global__ void vectors_of_floats(float4* out) {
+  __shared__ float part[64 * 4];
+  for (int k = 0; k < 4; ++k) part[threadIdx.x * 4 + k] = k;
+  out[threadIdx.x] = *(float4*)(part + threadIdx.x * 4);
+}

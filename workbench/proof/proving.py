@@ -19,7 +19,7 @@ from workbench.proof.execution import Execution
 from workbench.proof.family import Family, size_limits
 from workbench.proof.of_ops import OpFamilies
 from workbench.proof.queries import Failure, Queries
-from workbench.proof.solver import Effort, OutOfBudget, require_solver
+from workbench.proof.solver import Effort, OutOfBudget, Question, require_solver
 from workbench.proof.specification import Specification
 from workbench.proof.unknown import Unknown
 from workbench.proof.verdict import PROPERTIES, PROVED, REFUTED, UNKNOWN, Counterexample, Proof, Proofs
@@ -126,9 +126,13 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
     """Prove a family of launches; ``kernel`` is what a run of the machine takes."""
     started = time.process_time()
     try:
-        family.specification()
+        made = family.specification()
     except Unknown as error:
         return Proof(family.kernel.label, UNKNOWN, "", (), dict.fromkeys(PROPERTIES, UNKNOWN), (), (str(error),))
+    if Question(Effort(_EFFORT_WITHOUT), made.data, made.facts).ask([], model=False).contradiction:
+        raise ArgumentError(
+            "facts", ", ".join(made.stated), "facts that some sizes keep", "They contradict each other."
+        )
     examples: list[Counterexample] = []
 
     def confirmed(made: Specification, failure: Failure) -> bool:
