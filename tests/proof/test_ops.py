@@ -37,6 +37,7 @@ def test_the_variants_of_an_op(ops, variant, status):
     assert proofs.exit_status == {"proved": 0, "refuted": 1}[status]
 
 
+@pytest.mark.long  # six seconds; the ring of the same op runs always
 def test_sizes_that_are_numbers_become_symbols_as_far_as_the_reference_lets_them(ops):
     (proof,) = wb.prove(ops["product"], variants="product")
     assert proof.ok, proof

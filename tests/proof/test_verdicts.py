@@ -93,7 +93,14 @@ def test_a_right_kernel_is_proved(name):
     assert proof.ok, proof
 
 
-@pytest.mark.parametrize(("name", "slip"), [(name, slip) for name, slips in REFUTED.items() for slip in slips])
+SLIPS = [
+    pytest.param(name, slip, marks=[pytest.mark.long] if name == "product" else [])
+    for name, slips in REFUTED.items()
+    for slip in slips
+]
+
+
+@pytest.mark.parametrize(("name", "slip"), SLIPS)
 def test_a_slip_is_refuted_by_a_launch_in_which_the_machine_finds_it(name, slip):
     proof = wb.prove(getattr(module(slip), name), **FAMILIES[name])
     assert proof.status == "refuted", proof
