@@ -100,7 +100,7 @@ def of_puzzle(name: str, language: str, source: str, folder: Path) -> Iterator[P
     # Functions make some inputs, with a number of rows that the launch has, too.
     fixed = [
         f"{key}_{axis} == {length}"
-        for key, shape in shapes[0].items() if callable(puzzle.inputs.get(key)) and not isinstance(puzzle.inputs[key], Input)
+        for key, shape in shapes[0].items() if not isinstance(puzzle.inputs[key], Input)
         for axis, length in enumerate(shape) if length > 1 and all(one[key][axis] == length for one in shapes)
     ]  # fmt: skip
     yield from wb.prove(op, facts=fixed)

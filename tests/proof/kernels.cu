@@ -243,3 +243,46 @@ extern "C" __global__ void led(float** tables, int n) {
   int i = blockIdx.x * 64 + threadIdx.x;
   if (i < n) tables[0][i] = 1.f;
 }
+
+// Three stages of copies in flight; the compiler unrolls the rounds by four.
+extern "C" __global__ void ringed(float* out, const float* x, int tiles) {
+  __shared__ __align__(16) float stage[3][64 * 4];
+  int t = threadIdx.x, now = 0;
+  const float* mine = x + (long long)blockIdx.x * tiles * 256;
+  auto copy = [&](int k, int place) {
+    unsigned to = (unsigned)__cvta_generic_to_shared(&stage[place][t * 4]);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(mine + k * 256 + t * 4) : "memory");
+  };
+  for (int k = 0; k < 2; ++k) {
+    if (k < tiles) copy(k, k);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  float sum = 0.f;
+  for (int k = 0; k < tiles; ++k) {
+    if (SLIPPED(1)) asm volatile("cp.async.wait_group 2;" ::: "memory");
+    else asm volatile("cp.async.wait_group 1;" ::: "memory");
+    if (!SLIPPED(2)) __syncthreads();
+    int next = now == 0 ? 2 : now - 1;
+    if (k + 2 < tiles) copy(k + 2, SLIPPED(3) ? now : next);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    sum += stage[now][(t * 4 + 5) & 255];
+    now = now == 2 ? 0 : now + 1;
+  }
+  out[blockIdx.x * 64 + t] = sum;
+}
+
+// Two names of the same dynamic shared memory.
+extern __shared__ float first_name[];
+extern __shared__ int second_name[];
+extern "C" __global__ void two_names(float* out, const float* x) {
+  int t = threadIdx.x;
+  first_name[t] = x[t];
+  if (!SLIPPED(1)) __syncthreads();
+  out[t] = (float)second_name[63 - t];
+}
+
+extern "C" __global__ void vectors_of_floats(float4* out) {
+  __shared__ float part[64 * 4];
+  for (int k = 0; k < 4; ++k) part[threadIdx.x * 4 + k] = k;
+  out[threadIdx.x] = *(float4*)(part + threadIdx.x * 4);
+}

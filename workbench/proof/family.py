@@ -140,6 +140,7 @@ class _Reader:
         blocks = ([*grid, term(1), term(1)])[:3]
         shared = self._number("shared_bytes", launched.shared_bytes) + self.kernel.dynamic_shared_bytes
         made = Specification(self.arena, (x, y, z), (blocks[0], blocks[1], blocks[2]), (), {}, shared, dict(self.sizes))
+        made.repeats = self.kernel.signature.repeats
         made.launches = f"grid ({launched.grid_text}), block ({', '.join(map(str, _listed(block)))})"
         for text, condition in launched.facts:
             made.facts.append(condition)

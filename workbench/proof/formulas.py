@@ -48,10 +48,10 @@ class _Reader:
         return ArgumentError(self.where, f"{self.text!r}, which has {what}", allowed, "Write it with these.")
 
     def read(self, node: ast.expr) -> Any:
-        found = getattr(self, f"_{type(node).__name__}", None)
+        found = _READERS.get(type(node))
         if found is None:
             raise self.refuse(type(node).__name__)
-        return found(node)
+        return found(self, node)
 
     def number(self, node: ast.expr) -> Number:
         value = self.read(node)
@@ -59,39 +59,39 @@ class _Reader:
             raise self.refuse(f"{ast.unparse(node)}, which is no whole number")
         return value
 
-    def _Constant(self, node: ast.Constant) -> Any:
+    def constant(self, node: ast.Constant) -> Any:
         return node.value
 
-    def _Name(self, node: ast.Name) -> Any:
+    def name(self, node: ast.Name) -> Any:
         if node.id not in self.names:
             known = ", ".join(self.names) or "none"
             raise ArgumentError(self.where, f"{self.text!r}, which names {node.id!r}", known, "Correct the name.")
         return self.names[node.id]
 
-    def _Attribute(self, node: ast.Attribute) -> Any:
+    def attribute(self, node: ast.Attribute) -> Any:
         owner = self.read(node.value)
         if node.attr.startswith("_") or not hasattr(owner, node.attr):
             raise self.refuse(ast.unparse(node))
         return getattr(owner, node.attr)
 
-    def _Subscript(self, node: ast.Subscript) -> Any:
+    def subscript(self, node: ast.Subscript) -> Any:
         owner, index = self.read(node.value), self.read(node.slice)
         try:
             return owner[index]
         except (TypeError, IndexError, KeyError) as error:
             raise self.refuse(ast.unparse(node)) from error
 
-    def _Tuple(self, node: ast.Tuple) -> Any:
+    def several(self, node: ast.Tuple) -> Any:
         return tuple(map(self.read, node.elts))
 
-    def _UnaryOp(self, node: ast.UnaryOp) -> Any:
+    def unary(self, node: ast.UnaryOp) -> Any:
         if isinstance(node.op, ast.Not):
             return negation(self.condition(node.operand))
         if isinstance(node.op, ast.USub):
             return -self.number(node.operand)
         raise self.refuse(ast.unparse(node))
 
-    def _BinOp(self, node: ast.BinOp) -> Any:
+    def binary(self, node: ast.BinOp) -> Any:
         operation = _OPERATIONS.get(type(node.op))
         if operation is None:
             raise self.refuse(ast.unparse(node))
@@ -107,7 +107,7 @@ class _Reader:
             raise self.refuse(f"{ast.unparse(node)}, which is no comparison")
         return value
 
-    def _Compare(self, node: ast.Compare) -> Predicate:
+    def comparison(self, node: ast.Compare) -> Predicate:
         sides = [self.number(one) for one in (node.left, *node.comparators)]
         found = []
         for one, operator, other in zip(sides, node.ops, sides[1:], strict=False):
@@ -117,14 +117,14 @@ class _Reader:
             found.append(relation(one, other))
         return both(*found)
 
-    def _BoolOp(self, node: ast.BoolOp) -> Predicate:
+    def combination(self, node: ast.BoolOp) -> Predicate:
         parts = map(self.condition, node.values)
         return both(*parts) if isinstance(node.op, ast.And) else either(*parts)
 
-    def _IfExp(self, node: ast.IfExp) -> Term:
+    def conditional(self, node: ast.IfExp) -> Term:
         return choice(self.condition(node.test), self.number(node.body), self.number(node.orelse))
 
-    def _Call(self, node: ast.Call) -> Any:
+    def call(self, node: ast.Call) -> Any:
         function = _FUNCTIONS.get(node.func.id) if isinstance(node.func, ast.Name) else None
         if function is not None and not node.keywords:
             return function(*map(self.number, node.args))
@@ -132,6 +132,21 @@ class _Reader:
         if callable(owner):
             return owner(*map(self.read, node.args))
         raise self.refuse(ast.unparse(node.func))
+
+
+_READERS: Mapping[type[ast.expr], Callable[[_Reader, Any], Any]] = {
+    ast.Constant: _Reader.constant,
+    ast.Name: _Reader.name,
+    ast.Attribute: _Reader.attribute,
+    ast.Subscript: _Reader.subscript,
+    ast.Tuple: _Reader.several,
+    ast.UnaryOp: _Reader.unary,
+    ast.BinOp: _Reader.binary,
+    ast.Compare: _Reader.comparison,
+    ast.BoolOp: _Reader.combination,
+    ast.IfExp: _Reader.conditional,
+    ast.Call: _Reader.call,
+}
 
 
 def floor(one: Number, other: Number) -> Number:

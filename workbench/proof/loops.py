@@ -193,10 +193,14 @@ class _SymbolicLoop:
         ring = [first.constant]
         while len(ring) < _LONGEST_RING:
             following = _number(substituted(after, {atom: term(ring[-1])}))
-            if following == ring[0]:
-                return _on_ring(self.count, ring)
-            if following is None or following in ring:
+            if following is None:
                 return None
+            if following in ring:  # some numbers come once, then others again and again
+                start = ring.index(following)
+                found = _on_ring(self.count - start, ring[start:])
+                for place in range(start):
+                    found = choice(equal(self.count, place), ring[place], found)
+                return found
             ring.append(following)
         return None
 

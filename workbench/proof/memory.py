@@ -76,7 +76,7 @@ def accesses(
         if path != FALSE:
             one = ThreadAccess(
                 statement, base, offset, width, path, writes, strong, ".cta" in statement.opcode, copy, state.epochs,
-                state.lane_epochs,
+                state.lane_epochs, thread.rounds,
             )  # fmt: skip
             found.append(one)
             thread.record(one)

@@ -19,7 +19,7 @@ from workbench.proof.execution import Execution
 from workbench.proof.family import Family, size_limits
 from workbench.proof.of_ops import OpFamilies
 from workbench.proof.queries import Failure, Queries
-from workbench.proof.solver import Effort, OutOfBudget, require_solver
+from workbench.proof.solver import Effort, OutOfBudget, Question, require_solver
 from workbench.proof.specification import Specification
 from workbench.proof.unknown import Unknown
 from workbench.proof.verdict import PROPERTIES, PROVED, REFUTED, UNKNOWN, Counterexample, Proof, Proofs
@@ -126,9 +126,13 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
     """Prove a family of launches; ``kernel`` is what a run of the machine takes."""
     started = time.process_time()
     try:
-        family.specification()
+        made = family.specification()
     except Unknown as error:
         return Proof(family.kernel.label, UNKNOWN, "", (), dict.fromkeys(PROPERTIES, UNKNOWN), (), (str(error),))
+    if Question(Effort(_EFFORT_WITHOUT), made.data, made.facts).ask([], model=False).contradiction:
+        raise ArgumentError(
+            "facts", ", ".join(made.stated), "facts that some sizes keep", "They contradict each other."
+        )
     examples: list[Counterexample] = []
 
     def confirmed(made: Specification, failure: Failure) -> bool:
@@ -163,8 +167,8 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
 
 
 @dataclass
-class Attempt:
-    """What was found with the preconditions of one level: the failures, or why there is no answer."""
+class ProofAttempt:
+    """Findings with the preconditions of one level: the failures, or why there is no answer."""
 
     specification: Specification
     failures: list[Failure]
@@ -185,7 +189,7 @@ class Attempt:
 
 def attempt(
     family: Family, level: int, effort: Effort, enough: Callable[[Specification, Failure], bool]
-) -> Attempt:  # fmt: skip
+) -> ProofAttempt:  # fmt: skip
     """Try to prove a family with the preconditions of a level, until a failure is ``enough``."""
     specification = family.specification(size_limits(level))
     failures: list[Failure] = []
@@ -201,7 +205,7 @@ def attempt(
         unknown = str(error)
     except OutOfBudget:
         unknown = "the effort is used up: give facts, or a larger effort="
-    return Attempt(specification, failures, unknown, effort.questions)
+    return ProofAttempt(specification, failures, unknown, effort.questions)
 
 
 def _preconditions(made: Specification) -> tuple[str, ...]:
@@ -216,7 +220,7 @@ def _preconditions(made: Specification) -> tuple[str, ...]:
     return (*sizes, *dict.fromkeys(made.stated), *data)
 
 
-def _overflow(tried: Attempt) -> str:
+def _overflow(tried: ProofAttempt) -> str:
     """Return where 32 bits do not do without preconditions; "" unless a launch is found that surely gets there."""
     for one in tried.failures:
         exact = not any(atom.kind in ("round", "unknown") for atom, _ in one.values)

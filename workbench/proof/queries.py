@@ -73,7 +73,8 @@ class Queries:
                 yield Failure("bounds", text.replace("{}", name), (one.statement,), {})
                 failures += 1
             else:
-                broken = either(negative(one.offset), negative(size - one.offset - one.width), _misaligned(one))
+                outside = either(negative(one.offset), negative(size - one.offset - one.width))
+                broken = either(outside, self._misaligned(one))
                 if broken.kind == "false":
                     continue
                 question = self.question()
@@ -84,6 +85,12 @@ class Queries:
                     yield Failure("bounds", f"{_does(one)} out of bounds", (one.statement,), dict(answer.values))
             if failures >= _MOST_FAILURES:
                 return
+
+    def _misaligned(self, one: ThreadAccess) -> Predicate:
+        variable = self.execution.graph.variables.get(_variable(one.base))
+        if variable is not None and variable.align % one.width and variable.space != "local":
+            return TRUE  # by luck only
+        return _misaligned_offset(one)
 
     # -- barriers -----------------------------------------------------------------------------------------------
 
@@ -152,7 +159,7 @@ class Queries:
         for one in unique.values():
             bases.setdefault(one.base, []).append(one)
         for base, several in bases.items():
-            variable = self.execution.graph.variables.get(base.removeprefix("%")) if base.startswith("%") else None
+            variable = self.execution.graph.variables.get(_variable(base))
             space = variable.space if variable is not None else "global"
             if space in ("local", "const") or not any(one.writes for one in several):
                 continue
@@ -192,6 +199,9 @@ class Queries:
         distance = question.linear(one.offset, "1", other.offset, "2")
         value = question.value(distance)
         found += [f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"]
+        if self.specification.repeats and one.statement is other.statement and one.writes and one.base.startswith("%"):
+            again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _paired(one, other)]
+            found.append(f"(not {all_of([f'(= {value} 0)', *again])})")
         axes = range(3)
         if in_block:
             indices = [thread_index(self.specification, axis) for axis in axes]
@@ -241,6 +251,10 @@ class Queries:
         return self._rows[key]
 
 
+def _paired(one: ThreadAccess, other: ThreadAccess) -> Iterator[tuple[Term, Term]]:
+    return zip(one.rounds, other.rounds, strict=True)
+
+
 def _sizes_in(distance: Linear) -> list[Place]:
     """Return the sizes by which something is multiplied."""
     return sorted({place for key in distance if len(key) > 1 for place in key if place[0].scope == GRID})
@@ -280,9 +294,14 @@ def _apart(one: ThreadAccess, other: ThreadAccess) -> bool:
     )
 
 
-def _misaligned(one: ThreadAccess) -> Predicate:
+def _misaligned_offset(one: ThreadAccess) -> Predicate:
     rest = one.offset if any(scale % one.width for scale in one.offset.parts.values()) else term(0)
     return negation(zero(remainder(rest, one.width)))
+
+
+def _variable(base: str) -> str:
+    """Return the name of the variable of which a base is the address, or an empty text."""
+    return base[1:] if base.startswith("%") else ""
 
 
 def _name(base: str) -> str:

@@ -19,6 +19,8 @@ class Specification:
     any value. ``tensors`` are known by the name of their address. ``facts`` hold for the sizes, in words in
     ``stated``; ``data`` for elements. ``sizes`` are the symbols. ``shared_bytes`` is dynamic shared memory.
     ``launches`` are the grid and the block in words, ``stand_ins`` values for a run of parameters without a term.
+    ``repeats`` is True for Triton's kernels, in which threads that hold the same element store it to shared memory, all
+    with one instruction.
     """
 
     arena: Arena
@@ -32,6 +34,7 @@ class Specification:
     stated: list[str] = field(default_factory=list)
     data: dict[str, DataFact] = field(default_factory=dict)
     launches: str = ""
+    repeats: bool = False
     stand_ins: tuple[Any, ...] = ()
 
     @property

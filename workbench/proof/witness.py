@@ -31,7 +31,7 @@ FINDINGS = {
         "shared race", "warp race", "global race", "cp.async data read before wait",
         "write to global memory that a copy is reading", "write to shared memory that is being read",
     ),
-    "barriers": ("divergent barrier", "barrier misuse", "deadlock", "absent lane", "mismatched mask"),
+    "barriers": ("divergent barrier", "barrier misuse", "deadlock"),
 }  # fmt: skip
 """Findings of the machine that confirm that a property fails."""
 
