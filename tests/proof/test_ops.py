@@ -37,13 +37,14 @@ def test_the_variants_of_an_op(ops, variant, status):
     assert proofs.exit_status == {"proved": 0, "refuted": 1}[status]
 
 
-@pytest.mark.long  # six seconds; the ring of the same op runs always
+@pytest.mark.long  # six seconds
 def test_sizes_that_are_numbers_become_symbols_as_far_as_the_reference_lets_them(ops):
     (proof,) = wb.prove(ops["product"], variants="product")
     assert proof.ok, proof
     assert "n32, n48, n64 >= 1" in proof.conditions
 
 
+@pytest.mark.long  # nine seconds; a ring in CUDA runs always
 def test_a_ring_of_copies_that_triton_makes_is_proved_for_every_number_of_rounds(ops):
     (proof,) = wb.prove(ops["product"], variants="triton_ring")
     assert proof.ok, proof
