@@ -45,6 +45,7 @@ ROW = {
     "configuration_is": "default",
     "config": {},
     "sample": None,
+    "remarks": [],
 }
 ROW |= FIGURES | {"compiler": None, "time_is": None, "predicted_for": None}
 SAVED = document(
@@ -58,6 +59,7 @@ COMMANDS = {
     "diff": "diff FOLDER/saved.json FOLDER/saved.json",
     "tune": "tune OP --budget 2",
     "occupancy": "occupancy OP",
+    "prove": "prove OP",
     "compare-code": "compare-code OP --config N=32 --config N=64",
     "bench-attention": "bench attention --minutes 0.001 --out FOLDER/bench.json",
     "bench-op": "bench OP",

@@ -204,7 +204,11 @@ def test_ptx_of_triton_is_loaded():
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("nowhere.ptx", "readable file"), ("int f();\n", r"without a \.target"), (".target sm_80\n", "without a kernel")],
+    [
+        ("nowhere.ptx", "readable file"),
+        ("int f();\n", r"without a \.target"),
+        (".version 9.0\n.target sm_80\n", "without a kernel"),
+    ],
 )
 def test_what_is_no_ptx_is_refused(text, words):
     with pytest.raises(ArgumentError, match=words):

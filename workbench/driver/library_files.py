@@ -1,4 +1,4 @@
-"""Where the compiled libraries of the simulated driver are."""
+"""Paths of the compiled libraries of the simulated driver."""
 
 from __future__ import annotations
 

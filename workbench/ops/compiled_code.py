@@ -30,15 +30,20 @@ class Compilable(Protocol):
     """Protocol of what is compiled: a `workbench.ops.variant.Variant`."""
 
     @property
-    def files(self) -> tuple[Path, ...]: ...
+    def files(self) -> tuple[Path, ...]:
+        """Every file that the kernels are made of."""
 
-    def check(self, config: Config, problem: Any) -> None: ...
+    def check(self, config: Config, problem: Any) -> None:
+        """Raise `ConfigurationError` for an illegal configuration."""
 
-    def code_key(self, config: Config, problem: Any) -> Any: ...
+    def code_key(self, config: Config, problem: Any) -> Any:
+        """Return a key of all that the machine code depends on beside its source."""
 
-    def kernels(self, config: Config, problem: Any, arch: str, *, machine_code: bool) -> tuple: ...
+    def kernels(self, config: Config, problem: Any, arch: str, *, machine_code: bool) -> tuple:
+        """Compile every kernel."""
 
-    def plan(self, config: Config, problem: Any, kernels: tuple | None = None) -> Plan: ...
+    def plan(self, config: Config, problem: Any, kernels: tuple | None = None) -> Plan:
+        """Return everything that all runs share."""
 
 
 class CompiledCode:

@@ -11,12 +11,10 @@ from workbench.errors import ArgumentError, WorkbenchError
 from workbench.ops.expressions import Expression
 from workbench.ops.own.case import OwnCase
 from workbench.ops.own.cpp_text import CppText, template_arguments
-from workbench.ops.own.cuda import OwnCuda
 from workbench.ops.own.inputs import Input
 from workbench.ops.own.op import OwnOp
 from workbench.ops.own.own_variant import OwnVariant
 from workbench.ops.own.tensor_type import TensorType
-from workbench.ops.own.triton import OwnTriton
 from workbench.proof.conditions import Predicate, equal
 from workbench.proof.family import Family, Launched
 from workbench.proof.formulas import formula
@@ -135,8 +133,8 @@ class OpFamilies:
             if parameter not in kernel.parameter_names:  # Triton takes 1 and None for constants
                 continue
             args[parameter] = self._argument(one, names)
-        block = kernel.threads_per_block if isinstance(self.variant, OwnTriton) else _flat(map(read, part.block.parts))
-        shared = 0 if isinstance(self.variant, OwnTriton) else read(part.shared_bytes)
+        block = kernel.threads_per_block if self.variant.language == "triton" else _flat(map(read, part.block.parts))
+        shared = 0 if self.variant.language == "triton" else read(part.shared_bytes)
         grid = _flat(map(read, part.grid.parts))
         return Launched(grid, block, args, shared, facts, names, part.grid.text)
 
@@ -168,10 +166,11 @@ class OpFamilies:
 
     def _compiled_in(self, part: Any, names: Mapping[str, Any]) -> Iterator[tuple[str, Predicate]]:
         """Yield that sizes which the code was compiled for have those values."""
-        actual = self.variant.declared.names(self.config, self.problem)
-        if isinstance(self.variant, OwnCuda):
+        variant: Any = self.variant
+        actual = variant.declared.names(self.config, self.problem)
+        if variant.language == "cuda":
             texts = [CppText.of("kernel", one) for one in template_arguments(part.kernel)]
-            expressions = [one.expression for one in (*self.variant.macro_texts.values(), *texts)]
+            expressions = [one.expression for one in (*variant.macro_texts.values(), *texts)]
         else:
             unspecialised = [one for name, one in part.arguments if not self._is_passed(part, name, actual)]
             expressions = [*part.constexprs.values(), *unspecialised]

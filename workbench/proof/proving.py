@@ -11,7 +11,6 @@ from workbench.base.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError
 from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for_an_op
 from workbench.launch.loading import kernel_to_launch
-from workbench.ops.own.op import OwnOp
 from workbench.ops.own.own_variant import OwnVariant
 from workbench.ops.selection import op_of, variants_of
 from workbench.ops.variant import Case, Variant
@@ -106,14 +105,12 @@ def prove(
 def _of_op(
     op: Any, variants: Any, case: Any, config: Mapping[str, Any] | None, facts: Any, arch: str, effort: int, run: bool
 ) -> Proofs:  # fmt: skip
-    found = op_of(op)
-    if not isinstance(found, OwnOp):
-        remedy = "Prove a kernel of it with grid=, block= and args=."
-        raise ArgumentError("op", found.name, "an op that wb.op makes of a reference", remedy)
+    found: Any = op_of(op)
     named = variants_of(found, found.variants if variants is None else variants)
     chosen = [one for one in named if isinstance(one, OwnVariant)]
     if not chosen:
-        raise ArgumentError("variants", "none with a kernel", "one in CUDA C++ or Triton", "Declare one.")
+        allowed = "an op that wb.op makes of a reference, with a kernel in CUDA C++ or Triton"
+        raise ArgumentError("op", found.name, allowed, "Prove a kernel with grid=, block= and args=.")
     own_case = found.case(case) if isinstance(case, str) else case or found.quick_case
     proofs = []
     for one in chosen:

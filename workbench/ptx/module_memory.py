@@ -1,4 +1,4 @@
-"""What a loaded PTX module keeps between launches: its device variables, and the heap of its kernels."""
+"""Memory that a loaded PTX module keeps between launches: its device variables, and the heap of its kernels."""
 
 from __future__ import annotations
 

@@ -343,7 +343,7 @@ def parse(text: str) -> ParsedModule:
     version = re.search(r"^\s*\.version\s+(\d+(?:\.\d+)?)", clean, re.M)
     target = re.search(r"^\s*\.target\s+([\w, ]+)", clean, re.M)
     if not version or not target:
-        raise PtxSyntaxError("not a PTX module: it has no .version or no .target line. Pass the text of a .ptx file.")
+        raise PtxSyntaxError("not a PTX module: it is without a .version or without a .target line")
     module = ParsedModule(text, clean, version[1], target[1].strip(), files, {}, {}, {})
     _split(module)
     return module

@@ -12,20 +12,27 @@ from workbench.toolchain.sass import as_file, disassembly, no_machine_code, sect
 _ENCODING = re.compile(r"^ */\* 0x[0-9a-f]{16} \*/\n| +/\* 0x[0-9a-f]{16} \*/$", re.M)
 
 
-class Compiled(Protocol):
-    """Protocol of a kernel with machine code, such as `CompiledKernel`; ``key`` is that of its compilation."""
+class WithMachineCode(Protocol):
+    """Protocol of a kernel with machine code, such as `CompiledKernel`."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the entry in the PTX."""
+
     @property
-    def label(self) -> str: ...
+    def label(self) -> str:
+        """Readable name."""
+
     @property
-    def key(self) -> str: ...
+    def key(self) -> str:
+        """Key of the compilation."""
+
     @property
-    def assembly(self) -> Assembly | None: ...
+    def assembly(self) -> Assembly | None:
+        """Assembly that makes the machine code; None if there is none."""
 
 
-def disassemble(kernel: Compiled) -> str:
+def disassemble(kernel: WithMachineCode) -> str:
     """Return the SASS of one kernel, with the source line above each group of instructions; cached on disk.
 
     Raises MissingToolError without nvdisasm, and for a kernel without machine code.
@@ -33,7 +40,7 @@ def disassemble(kernel: Compiled) -> str:
     return _cached_disassembly(kernel, "sass", "-g")
 
 
-def disassemble_with_schedule(kernel: Compiled) -> str:
+def disassemble_with_schedule(kernel: WithMachineCode) -> str:
     """Return the SASS of one kernel by PTX line, with the encoding of each instruction, which holds its schedule.
 
     Raises MissingToolError without nvdisasm, and for a kernel without machine code.
@@ -41,7 +48,7 @@ def disassemble_with_schedule(kernel: Compiled) -> str:
     return _cached_disassembly(kernel, "sass with schedule", "-gp", "-hex")
 
 
-def disassemble_by_ptx_line(kernel: Compiled) -> str:
+def disassemble_by_ptx_line(kernel: WithMachineCode) -> str:
     """Return the SASS of one kernel by PTX line, without encodings.
 
     Raises MissingToolError without nvdisasm, and for a kernel without machine code.
@@ -49,7 +56,7 @@ def disassemble_by_ptx_line(kernel: Compiled) -> str:
     return _ENCODING.sub("", disassemble_with_schedule(kernel))
 
 
-def _cached_disassembly(kernel: Compiled, what: str, *options: str) -> str:
+def _cached_disassembly(kernel: WithMachineCode, what: str, *options: str) -> str:
     if kernel.assembly is None:
         raise no_machine_code(kernel.label)
     key = disk_cache.content_key([what, kernel.key, kernel.name])

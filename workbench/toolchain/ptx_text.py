@@ -30,7 +30,7 @@ def kernels_of_ptx(text: str) -> CompiledModule:
     try:
         module = parse(text)
     except PtxSyntaxError as error:
-        raise ArgumentError("ptx", f"{text[:40]!r}: {error}", _ALLOWED, _REMEDY) from error
+        raise ArgumentError("ptx", f"{text[:40]!r} ({error})", _ALLOWED, _REMEDY) from error
     arch, entries = module.arch, module.entries
     if not entries:
         raise ArgumentError("ptx", "PTX without a kernel", _ALLOWED, _REMEDY)
