@@ -140,10 +140,10 @@ struct NameFacts {
   }
 };
 
-// The caller holds the GIL.
+// The caller holds the GIL. Never freed: a program decodes kernels for its report when it exits.
 const NameFacts& facts_of(std::size_t opcode) {
   const auto& table = instruction_table();
-  static std::vector<std::unique_ptr<const NameFacts>> known(table.size());
+  static auto& known = *new std::vector<std::unique_ptr<const NameFacts>>(table.size());
   std::unique_ptr<const NameFacts>& facts = known.at(opcode);
   if (!facts) facts = std::make_unique<const NameFacts>(table[opcode]);
   return *facts;
