@@ -203,8 +203,9 @@ def test_launches_from_several_python_threads() -> None:
         assert (out == np.arange(i, i + 5000)).all()
 
 
-ENDLESS = module("endless", ".param .u64 in", """ld.param.u64 %d1, [in];
-AGAIN: ld.volatile.global.u32 %r1, [%d1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra AGAIN;""")  # fmt: skip
+ENDLESS = module("endless", ".param .u64 in", """ld.param.u64 %d1, [in]; mov.u32 %r2, 0;
+AGAIN: ld.volatile.global.u32 %r1, [%d1]; add.u32 %r2, %r2, 1; setp.eq.u32 %p1, %r1, 0; @%p1 bra AGAIN;""")  # fmt: skip
+"""It counts: a wait in which nothing changes is a deadlock."""
 INTERRUPTED = f"""
 import sys, numpy as np
 from workbench import ptx
