@@ -1,4 +1,4 @@
-"""What is proved holds: the machine finds nothing in proved kernels, and no planted race is ever proved."""
+"""Proofs hold: the machine finds nothing in proved kernels, and no planted race is ever proved."""
 
 from __future__ import annotations
 

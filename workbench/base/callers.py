@@ -10,9 +10,10 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
+from workbench.base.home import PACKAGE
 from workbench.errors import WorkbenchError
 
-_PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+_PACKAGE = f"{PACKAGE}{os.sep}"
 
 
 def caller_level() -> int:

@@ -56,13 +56,12 @@ ELEMENT_TYPES = {
 }
 """The element types by name. The poison of a complex type is that of its parts."""
 
-PTX_BYTES = {
-    "b8": 1, "s8": 1, "u8": 1, "b16": 2, "s16": 2, "u16": 2, "f16": 2, "bf16": 2, "b32": 4, "s32": 4, "u32": 4,
-    "f32": 4, "f16x2": 4, "bf16x2": 4, "tf32": 4, "b64": 8, "s64": 8, "u64": 8, "f64": 8, "b128": 16, "pred": 0,
+PTX_BYTES = {one.ptx: one.bytes for one in ELEMENT_TYPES.values() if one.ptx} | {
+    "b16": 2, "b32": 4, "tf32": 4, "b64": 8, "b128": 16, "pred": 0, "f16x2": 4, "bf16x2": 4,
     "e4m3x2": 2, "e5m2x2": 2, "e2m3x2": 2, "e3m2x2": 2, "e2m1x2": 1, "ue8m0x2": 2, "s2f6x2": 2, "e4m3x4": 4,
     "e5m2x4": 4, "e2m3x4": 4, "e3m2x4": 4, "e2m1x4": 2, "s16x2": 4, "u16x2": 4,
 }  # fmt: skip
 """Bytes of each type of a register or variable in PTX."""
 
-PTX_FLOAT_LETTERS = {"f16": "e", "f32": "f", "f64": "d"}
+PTX_FLOAT_LETTERS = {one.ptx: one.letter for one in ELEMENT_TYPES.values() if one.ptx in ("f16", "f32", "f64")}
 """Letters of PTX's types for floats in the formats of the module ``struct``."""

@@ -10,6 +10,7 @@ import torch
 
 from workbench.base.element_types import ELEMENT_TYPES
 from workbench.judge.description import Workspace
+from workbench.ops.element_types import BITS
 from workbench.ops.run_tensors import RunTensors, place_of
 from workbench.ops.tensor_checks import dtype_name, element_name, extent
 
@@ -19,8 +20,6 @@ GUARD = 1024
 _ALIGNMENT = 512
 ALIGNMENT = 16
 """Bytes modulo which a moved tensor keeps its address; no kernel has a use for a larger alignment."""
-BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integer dtypes by the size of an element in bytes."""
 
 
 @dataclass
@@ -236,12 +235,9 @@ def _patterns(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def _poison(tensor: torch.Tensor, round: int) -> None:
-    kind, bits = (
-        ELEMENT_TYPES.get(dtype_name(tensor.dtype)),
-        _bits(tensor, torch.empty(0).set_(tensor.untyped_storage())),
-    )
-    if kind is not None and kind.poison:
-        bits.fill_(kind.poison[round])
+    patterns, bits = _patterns(tensor), _bits(tensor, torch.empty(0).set_(tensor.untyped_storage()))
+    if patterns:
+        bits.fill_(patterns[round])
     else:  # of whole numbers each is a value; what is left is wrong in one of the two rounds at least
         noise = _noise(bits.numel() * bits.itemsize).clone().view(bits.dtype).reshape(bits.shape)
         bits.copy_(noise ^ (-round if bits.dtype.is_signed else 255 * round))

@@ -9,8 +9,8 @@ from workbench.base.element_types import ELEMENT_TYPES
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 """Dtypes of queries, keys, values and outputs of the ops on caches."""
 
-
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integer dtypes by the size of an element in bytes."""
 
 
 def poison(out: torch.Tensor) -> None:
@@ -18,7 +18,7 @@ def poison(out: torch.Tensor) -> None:
     kind = ELEMENT_TYPES.get(str(out.dtype).removeprefix("torch."))
     if kind is not None and kind.poison:
         parts = torch.view_as_real(out) if out.is_complex() else out
-        parts.view(_INTEGERS[parts.itemsize]).fill_(kind.poison[0])
+        parts.view(BITS[parts.itemsize]).fill_(kind.poison[0])
     elif out.is_floating_point():
         out.view(torch.uint8).fill_(0x7F)  # one of the other types of 8 bits
     else:

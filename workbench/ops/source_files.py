@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from workbench.base.home import cuda_sources
+from workbench.base.home import PACKAGE, cuda_sources
 
-PACKAGE = Path(__file__).parents[1]
 MECHANISM = (
     "ops.constants",
     "ops.dispatch",

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from workbench.errors import ArgumentError
@@ -15,7 +16,7 @@ from workbench.proof.formulas import formula
 from workbench.proof.specification import Specification
 from workbench.proof.tensors import TensorArgument, bytes_of
 from workbench.proof.terms import Arena, Term, remainder, term
-from workbench.ptx.parse import Parameter
+from workbench.ptx.parse import Parameter, ParsedModule, parse
 from workbench.toolchain import CompiledKernel
 
 _TENSOR = re.compile(r"\s*(\w+)\s*\[(.*)\]\s*", re.S)
@@ -58,6 +59,11 @@ class Family:
     shared_bytes: Any = 0
     symbols: Mapping[str, int | None] = field(default_factory=dict)
     later: Callable[[Mapping[str, Term]], Launched] | None = None
+
+    @cached_property
+    def module(self) -> ParsedModule:
+        """PTX of the kernel, parsed once for all attempts."""
+        return parse(self.kernel.ptx)
 
     def specification(self, further: Further | None = None) -> Specification:
         """Return the launches as terms; ``further`` adds facts with their words. Raises ArgumentError."""

@@ -23,7 +23,6 @@ from workbench.proof.specification import Specification
 from workbench.proof.unknown import Unknown
 from workbench.proof.verdict import PROPERTIES, PROVED, REFUTED, UNKNOWN, Counterexample, Proof, Proofs
 from workbench.proof.witness import Values, counterexample
-from workbench.ptx.parse import parse
 
 EFFORT = 120_000_000
 """Resources of a proof, in Z3's own count: about a minute."""
@@ -192,7 +191,7 @@ def attempt(
     failures: list[Failure] = []
     unknown = ""
     try:
-        execution = Execution(parse(family.kernel.ptx), family.kernel.name, specification, effort)
+        execution = Execution(family.module, family.kernel.name, specification, effort)
         execution.run()
         for one in Queries(execution).failures():
             failures.append(one)

@@ -11,10 +11,10 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from workbench.base.busy import patience
+from workbench.base.home import PACKAGE
 from workbench.base.processes.channel import Channel, TooLong
 from workbench.base.processes.deadline import CpuDeadline, Deadline
 from workbench.base.processes.ending import end_descendants, end_marked, how_ended, kill_group
@@ -191,7 +191,7 @@ class Process(Peer):
         environment = {name: value for name, value in os.environ.items() if not (bare and name.startswith("PYTHON"))}
         environment |= {**(variables or {}), **({mark.partition("=")[0]: "1"} if mark else {})}
         ours, theirs = socket.socketpair()
-        program = _PROGRAM.format(package=str(Path(__file__).parents[3]))
+        program = _PROGRAM.format(package=str(PACKAGE.parent))
         given = [] if bare else sys.path, theirs.fileno(), function, arguments
         with theirs:
             self._popen = subprocess.Popen(

@@ -239,10 +239,11 @@ class TritonPart:
             return "i32"  # known for each configuration only: compiled for any value
         value = expression(declared.names({}, problem))
         if isinstance(value, TensorType):
-            names = {one.name: one.triton for one in ELEMENT_TYPES.values() if one.triton}
-            if value.dtype not in names:
-                raise ArgumentError(expression.where, value.dtype, ", ".join(names), "Triton has no such type.")
-            return f"*{names[value.dtype]}" + ("" if value.aligned else ":1")
+            element = ELEMENT_TYPES.get(value.dtype)
+            if element is None or not element.triton:
+                allowed = ", ".join(one.name for one in ELEMENT_TYPES.values() if one.triton)
+                raise ArgumentError(expression.where, value.dtype, allowed, "Triton has no such type.")
+            return f"*{element.triton}" + ("" if value.aligned else ":1")
         if isinstance(value, bool):
             return "i1"
         if isinstance(value, float):
