@@ -206,7 +206,7 @@ wb.simulated_driver(force=True)
 import pycuda.autoinit
 import pycuda.driver as cuda
 from pycuda.compiler import SourceModule
-SOURCE = "__global__ void wait(volatile int *x, int n) { int k = 0; while (*x == 0) ++k; x[1] += n + (k >> 31); }"
+SOURCE = "__global__ void wait(volatile int *x, int n) { unsigned k = 0; while (*x == 0) ++k; x[1] += n + (k >> 31); }"
 wait, directly = SourceModule(SOURCE).get_function("wait"), wb.load_cuda(SOURCE).wait
 flag, array = cuda.to_device(np.zeros(2, np.int32)), np.zeros(2, np.int32)
 library, stream = ctypes.CDLL("libcuda.so.1"), cuda.Stream()
