@@ -311,7 +311,8 @@ def _pycuda() -> str:
 
 
 def _cupy() -> str:
-    from workbench.driver import cupy_client, simulated
+    from workbench.driver import simulated
+    from workbench.driver.clients import cupy_client
 
     version = cupy_client.installed()
     if version is None:

@@ -25,8 +25,9 @@ from workbench.analysis.device_models import device_model
 from workbench.base.trials.store import Store
 from workbench.errors import ArgumentError, CaseTooLargeError, WorkbenchError
 from workbench.launch import devices
-from workbench.tuning import Limits, isolation, tasks, tune
-from workbench.tuning.shipping import Shipped
+from workbench.tuning import Limits, tune
+from workbench.tuning.measuring import isolation, tasks
+from workbench.tuning.measuring.shipping import Shipped
 
 SPAWN = multiprocessing.get_context("spawn")
 MAY_DIFFER = {"compile_seconds", "from_cache", "started", "finished"}

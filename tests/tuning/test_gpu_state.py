@@ -14,8 +14,9 @@ import toy
 
 from workbench.base.trials.trial import Trial
 from workbench.launch import devices
-from workbench.tuning import device_model, isolation, measure
-from workbench.tuning.gpu_state import GpuState, Unwatched, disturbance, disturbances, gpu_lost, nvml_probe
+from workbench.tuning import device_model
+from workbench.tuning.measuring import isolation, measure
+from workbench.tuning.measuring.gpu_state import GpuState, Unwatched, disturbance, disturbances, gpu_lost, nvml_probe
 
 
 class ToldClock:

@@ -17,8 +17,9 @@ from toy import tune_steps
 from workbench.base import by_value
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.launch import devices
-from workbench.tuning import Limits, Trial, device_model, isolation
-from workbench.tuning.measure import DeviceLostError
+from workbench.tuning import Limits, Trial, device_model
+from workbench.tuning.measuring import isolation
+from workbench.tuning.measuring.measure import DeviceLostError
 
 
 def misbehave(config) -> None:

@@ -18,9 +18,9 @@ from workbench.errors import CompileError, CompileTimeout, ConfigurationError, M
 from workbench.launch import devices
 from workbench.launch.sim import Simulator
 from workbench.tuning import device_model, evaluate
-from workbench.tuning.inputs import Inputs, available_bytes, enough_memory
-from workbench.tuning.isolation import InWorker
-from workbench.tuning.measure import compile_configuration, to_compile, with_prediction
+from workbench.tuning.measuring.inputs import Inputs, available_bytes, enough_memory
+from workbench.tuning.measuring.isolation import InWorker
+from workbench.tuning.measuring.measure import compile_configuration, to_compile, with_prediction
 
 ILLEGAL = ConfigurationError("config", {"STEPS": 7}, "other ones", "Choose one.")
 

@@ -16,7 +16,9 @@ from workbench.launch import devices
 from workbench.ops import dispatch, tuned
 from workbench.ops.op import Op
 from workbench.ops.tuned import TunedEntry, lookup, problem_record
-from workbench.tuning import cluster, device_model, gpu_choice, isolation, searching, table, tasks
+from workbench.tuning import device_model, searching
+from workbench.tuning.measuring import cluster, gpu_choice, isolation, tasks
+from workbench.tuning.result import table
 
 NAMES = {0: "NVIDIA H100 80GB HBM3", 1: "NVIDIA H200"}
 VARIANT = toy.steps_variant()

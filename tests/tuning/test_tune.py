@@ -18,8 +18,8 @@ from toy import ALL_ENDS, ENDS, WrongCase, tune_steps
 from workbench import ops
 from workbench.errors import ArgumentError, MissingToolError, UnknownNameError, WorkbenchError
 from workbench.tuning import Inputs, Store, evaluate
-from workbench.tuning.budget import budget_of
 from workbench.tuning.called_with import model_for
+from workbench.tuning.search.budget import budget_of
 
 
 def logged(log: Path, what: str = "run") -> Counter:

@@ -12,9 +12,9 @@ from workbench import ops
 from workbench.attention.ops.paged_attention import case
 from workbench.launch import devices
 from workbench.ops.variant import CudaStep, CudaVariant
-from workbench.tuning.gpu_state import gpu_lost
-from workbench.tuning.isolation import InProcess
-from workbench.tuning.measure import DeviceLostError
+from workbench.tuning.measuring.gpu_state import gpu_lost
+from workbench.tuning.measuring.isolation import InProcess
+from workbench.tuning.measuring.measure import DeviceLostError
 
 pytestmark = pytest.mark.gpu
 SMALL = case("small", num_seqs=1, context=20)
@@ -80,7 +80,7 @@ def lose_the_context(wild) -> None:
 
 def test_without_a_process_of_its_own_the_run_ends_and_says_so(wild):
     from workbench.base.processes.worker import Worker
-    from workbench.tuning.shipping import Shipments
+    from workbench.tuning.measuring.shipping import Shipments
 
     worker = Worker(["test_tuning_gpu"])
     try:
