@@ -142,6 +142,9 @@ def doctor() -> DoctorReport:
     If torch finds a GPU, one kernel of each language is launched on it, in a child process that may hang or crash. Any
     part may be missing: a failing import is a row of the table, never an error.
     """
+    from workbench.toolchain.tools import look_again
+
+    look_again()
     rows = (
         ("workbench", lambda: __version__, True),
         ("Python", _python, True),

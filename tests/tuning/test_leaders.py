@@ -15,7 +15,7 @@ from workbench.tuning import Limits, Trial, device_model
 from workbench.tuning.job import Options, TuningJob
 from workbench.tuning.measuring import isolation
 from workbench.tuning.measuring.attempts import Attempts
-from workbench.tuning.measuring.isolation import NotTimedError
+from workbench.tuning.measuring.measure import NotTimedError
 from workbench.tuning.search import strategies as search
 from workbench.tuning.search.budget import Budget
 from workbench.tuning.searching import LEADER_ROUNDS, _remeasure

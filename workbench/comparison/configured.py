@@ -13,7 +13,8 @@ from workbench.launch import devices
 from workbench.ops.op import Op
 from workbench.ops.tuned import recorded
 from workbench.ops.variant import Case, Config, Variant
-from workbench.tuning.measuring.measure import attempted, evaluate
+from workbench.tuning.measuring.attempt import attempted
+from workbench.tuning.measuring.measure import evaluate
 from workbench.tuning.result.table import name_for
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ _LAZY = {
     "Choice": "workbench.tuning.result.tuning_result",
     "DeviceLostError": "workbench.tuning.measuring.measure",
     "DeviceModel": "workbench.analysis.device_models",
-    "Inputs": "workbench.tuning.measuring.inputs",
-    "Limits": "workbench.tuning.measuring.measure",
+    "Limits": "workbench.tuning.measuring.attempt",
     "LiveTuning": "workbench.tuning.result.live",
     "Prediction": "workbench.analysis.prediction.predict",
     "Progress": "workbench.tuning.measuring.attempt",
@@ -48,10 +47,9 @@ if TYPE_CHECKING:
     from workbench.base.trials.store import Store as Store
     from workbench.base.trials.trial import OUTCOMES as OUTCOMES
     from workbench.base.trials.trial import Trial as Trial
+    from workbench.tuning.measuring.attempt import Limits as Limits
     from workbench.tuning.measuring.attempt import Progress as Progress
-    from workbench.tuning.measuring.inputs import Inputs as Inputs
     from workbench.tuning.measuring.measure import DeviceLostError as DeviceLostError
-    from workbench.tuning.measuring.measure import Limits as Limits
     from workbench.tuning.measuring.measure import evaluate as evaluate
     from workbench.tuning.recorded.sweep import sweep_of as sweep_of
     from workbench.tuning.recorded.sweep_record import Sweep as Sweep

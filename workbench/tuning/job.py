@@ -15,9 +15,8 @@ from workbench.base.trials.store import Store, default_path
 from workbench.base.trials.trial import Trial
 from workbench.errors import UnknownNameError
 from workbench.ops.sampled_case import SampledCase
-from workbench.tuning.measuring.attempt import ISOLATION, Setting
+from workbench.tuning.measuring.attempt import ISOLATION, Limits, Setting
 from workbench.tuning.measuring.gpu_state import disturbances
-from workbench.tuning.measuring.measure import Limits
 from workbench.tuning.result.run import TuningRun
 from workbench.tuning.search.budget import Budget
 from workbench.tuning.search.space import Space, Strategy

@@ -17,8 +17,7 @@ from workbench.tuning.job import Options, Scouting, TuningJob
 from workbench.tuning.measuring.attempt import Progress
 from workbench.tuning.measuring.attempts import Answers, Attempts
 from workbench.tuning.measuring.gpu_choice import use_gpu
-from workbench.tuning.measuring.isolation import NotTimedError
-from workbench.tuning.measuring.measure import with_prediction
+from workbench.tuning.measuring.measure import NotTimedError, with_prediction
 from workbench.tuning.recorded.replay import RecordedAnswers
 from workbench.tuning.recorded.replayed import ReplayedDevice
 from workbench.tuning.result import table

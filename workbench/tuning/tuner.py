@@ -19,9 +19,8 @@ from workbench.ops.sampled_case import sampled
 from workbench.ops.variant import Case, Variant
 from workbench.tuning import called_with
 from workbench.tuning.job import Options, TuningJob
-from workbench.tuning.measuring.attempt import Progress
+from workbench.tuning.measuring.attempt import Limits, Progress
 from workbench.tuning.measuring.gpu_choice import current_gpu
-from workbench.tuning.measuring.measure import Limits
 from workbench.tuning.recorded import replay
 from workbench.tuning.result import table
 from workbench.tuning.result.live import LiveTuning

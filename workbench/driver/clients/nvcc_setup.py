@@ -30,6 +30,7 @@ def _install(say: Callable[[str], object]) -> str:
     say(f"installing {package}: 99 MB")
     pip("install", package, needs="nvcc needs a package index")
     importlib.invalidate_caches()
+    tools.look_again()
     if (program := tools.pip_nvcc()) is None:
         raise MissingToolError(f"pip installed {package}, but there is no program nvcc in it.")
     return tools.program_version(program)

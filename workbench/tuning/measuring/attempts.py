@@ -106,8 +106,8 @@ class Attempts(Answers):
     def __exit__(self, *_: object) -> None:
         try:
             # Keep finished attempts, whatever the reason for leaving.
-            for attempt, trial, _lost in self._executor.close():
-                self._finish(attempt, trial)
+            for attempt in self._executor.close():
+                self._finish(attempt)
         finally:
             self._here.close()
             if self._store is self._options.store:
@@ -126,7 +126,7 @@ class Attempts(Answers):
         while waiting or busy or self._executor.working:
             if self._stopping or time.monotonic() >= deadline:
                 back = self._executor.withdraw()
-                self._store.release(*(attempt.identity.key for attempt in back))
+                self._store.release(*(attempt.key for attempt in back))
                 whole = whole and not (back or waiting or busy)
                 waiting.clear()
                 busy.clear()
@@ -137,11 +137,11 @@ class Attempts(Answers):
                     time.sleep(POLL_SECONDS)
                     waiting.extend(busy)
                     busy.clear()
-            for attempt, trial, lost in self._executor.take():
-                if lost:
-                    self._store.finish(attempt.identity.key, replace(trial, device=attempt.identity.device))
-                    raise DeviceLostError(trial)
-                self._finish(attempt, trial)
+            for attempt in self._executor.take():
+                if attempt.lost:
+                    self._store.finish(attempt.key, self._row_of(attempt))
+                    raise DeviceLostError(attempt.trial)
+                self._finish(attempt)
         if not whole:
             self._heed_stop()
         return whole
@@ -156,7 +156,7 @@ class Attempts(Answers):
         for (variant, trial), samples in zip(leaders, taken, strict=True):
             better = replace(trial, leader_samples=samples, measured_seconds=statistics.median(samples))
             self.trials[trial_key(trial)] = better
-            self._store.amend(self._attempt(variant, trial.config, case).identity.key, better)
+            self._store.amend(self._attempt(variant, trial.config, case).key, better)
 
     def known(self, variant: Variant, configs: Iterable[Config], case: Case) -> list[Trial]:
         """Return the correct trials of configurations that earlier runs have left in the store for a case."""
@@ -170,7 +170,7 @@ class Attempts(Answers):
             if canonical(dict(config)) not in stored:
                 continue
             attempt = self._attempt(variant, config, case)
-            trial = self._store.get(attempt.identity.key)
+            trial = self._store.get(attempt.key)
             if trial is not None and trial.ok:
                 found.append(self._current(attempt, trial))
         return found
@@ -194,13 +194,14 @@ class Attempts(Answers):
             toolchain=toolchain(variant.language),
             versions=versions(),
         )
-        return Attempt(variant, config, case, identity)
+        return Attempt.of(variant, config, case, self._device, identity=identity)
 
     def _claim(self, batch: list[Attempt], busy: list[Attempt]) -> None:
         """Claim attempts and hand the executor ours; add those that another process works on to ``busy``."""
         if not batch:
             return
-        claims = self._store.claim([attempt.identity for attempt in batch], retry_failed=self._options.retry_failed)
+        identities = [attempt.identity for attempt in batch if attempt.identity is not None]
+        claims = self._store.claim(identities, retry_failed=self._options.retry_failed)
         for attempt, claim in zip(batch, claims, strict=True):
             if claim.trial is not None:
                 self._reuse(attempt, claim.trial)
@@ -208,12 +209,14 @@ class Attempts(Answers):
                 busy.append(attempt)
             else:
                 configuration = attempt.variant.name, canonical(dict(attempt.config))
-                attempt.number = self._numbers.setdefault(configuration, len(self._numbers))
-                self._executor.put(attempt)
+                number = self._numbers.setdefault(configuration, len(self._numbers))
+                self._executor.put(replace(attempt, number=number))
 
-    def _finish(self, attempt: Attempt, trial: Trial) -> None:
-        key = attempt.identity.key
-        trial = replace(trial, device=attempt.identity.device)
+    def _row_of(self, attempt: Attempt) -> Trial:
+        return replace(attempt.trial, device=device_label(self._device))
+
+    def _finish(self, attempt: Attempt) -> None:
+        key, trial = attempt.key, self._row_of(attempt)
         if trial.outcome == "crash" and trial.message == self._cause:
             self._store.release(key)  # it came in after the run had been given up for this reason
             return
@@ -248,5 +251,5 @@ class Attempts(Answers):
         current = (trial.predicted_for, trial.prediction.get("version")) == (self._model.key, PREDICTION_VERSION)
         if trial.counts and trial.ok and not current:
             trial = with_prediction(trial, self._model)
-            self._store.amend(attempt.identity.key, trial)
+            self._store.amend(attempt.key, trial)
         return replace(trial, config=dict(attempt.config))

@@ -1,7 +1,7 @@
 """Executors of a run's attempts: the thread that tunes, or the workers of any `concurrent.futures.Executor`.
 
-Such workers are threads, processes or a Dask cluster's. Each attempt is tried by
-`workbench.tuning.measuring.tasks.tried`.
+Such workers are threads, processes or a Dask cluster's. A measurer of
+`workbench.tuning.measuring.isolation` tries each attempt.
 
     from concurrent.futures import ProcessPoolExecutor
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -35,16 +35,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 
 from workbench.base.processes.executor import OneWorker
 from workbench.base.processes.handing_out import HandedOut
 from workbench.tuning.measuring import tasks
-from workbench.tuning.measuring.attempt import Attempt, Setting, Tried
+from workbench.tuning.measuring.attempt import Attempt, Setting
 from workbench.tuning.measuring.gpu_choice import use_gpu
-from workbench.tuning.measuring.isolation import InProcess, InWorker, measurer
-from workbench.tuning.measuring.measure import Compiled, attempted, to_compile
-from workbench.tuning.measuring.shipping import Shipments
-from workbench.tuning.measuring.tasks import Fatal, Stamp, Task, TaskAnswer, run_task, tried
+from workbench.tuning.measuring.isolation import InWorker, measurer
+from workbench.tuning.measuring.measure import InProcess
+from workbench.tuning.measuring.shipping import SentAttempt, Shipments
+from workbench.tuning.measuring.tasks import Fatal, Stamp, Task, TaskAnswer, run_task
 
 COMPILE_THREADS = 2
 LOOK_AHEAD = 6
@@ -75,33 +76,25 @@ class _Handed:
         """Submit an attempt to the executor. Raises WorkbenchError if the executor broke and cannot be made anew."""
         self._handed.put(attempt)
 
-    def take(self) -> Iterator[Tried]:
+    def take(self) -> Iterator[Attempt]:
         """Yield the attempts that have come back; wait a little if there are none."""
         for attempt, answer, error in self._handed.take():
             if answer is None:
-                yield self._crash(attempt, error)
+                now = time.time()
+                ended = attempt.ending("crash", error)
+                yield replace(ended, trial=replace(ended.trial, started=now, finished=now))
             elif isinstance(answer, Fatal):
                 raise answer.reason
             else:
-                yield attempt, answer.trial, answer.lost and answer.pid == os.getpid()
+                yield answer.of(attempt)
 
     def withdraw(self) -> list[Attempt]:
         """Cancel and return the attempts that no worker has begun, and those that would be tried again."""
         return self._handed.withdraw()
 
-    def close(self) -> list[Tried]:
+    def close(self) -> list[Attempt]:
         """Cancel pending attempts; return those that have come back."""
-        return [
-            (attempt, answer.trial, answer.lost)
-            for attempt, answer in self._handed.close()
-            if isinstance(answer, TaskAnswer)
-        ]
-
-    def _crash(self, attempt: Attempt, message: str) -> Tried:
-        now = time.time()
-        facts = {"message": message, "started": now, "finished": now}
-        device = self._setting.device
-        return attempt, attempted(attempt.variant, attempt.config, attempt.case, device, "crash", **facts), False
+        return [answer.of(attempt) for attempt, answer in self._handed.close() if isinstance(answer, TaskAnswer)]
 
 
 class Here(_Handed):
@@ -128,7 +121,7 @@ class Here(_Handed):
         """Return how many more attempts the executor takes now; if ``hurried``, one that is measured at once."""
         return self._handed.room - (LOOK_AHEAD - 1 if hurried else 0)
 
-    def close(self) -> list[Tried]:
+    def close(self) -> list[Attempt]:
         """End the measurer. Compilations under way finish by themselves; the compiler's cache keeps their results."""
         for pool in (self._pool, self._triton_pool):
             pool.shutdown(wait=False, cancel_futures=True)
@@ -137,17 +130,20 @@ class Here(_Handed):
         return super().close()
 
     def _submit(self, executor: Executor, attempt: Attempt) -> Future[TaskAnswer | Fatal]:
-        problem = to_compile(attempt.variant, attempt.config, attempt.case, self._setting.device)
-        pool = self._triton_pool if attempt.variant.language == "triton" else self._pool
+        """Ask the rules at once, compile in a thread, and measure when it is the attempt's turn."""
+        legal = self.measurer.legal(attempt)
+        triton = attempt.variant.language == "triton"
         compiling = None
-        if problem is not None:
-            compiling = pool.submit(self.measurer.compile, attempt.variant, attempt.config, problem)
-        return executor.submit(self._try, attempt, compiling)
+        if not legal.ended and not (triton and not self._setting.device.counts):
+            # On a GPU Triton's own JIT compiles, in the measurement.
+            pool = self._triton_pool if triton else self._pool
+            compiling = pool.submit(self.measurer.compiled, legal)
+        return executor.submit(self._try, legal, compiling)
 
-    def _try(self, attempt: Attempt, compiling: Future[Compiled] | None) -> TaskAnswer | Fatal:
-        self._begin(attempt.identity.key)
-        given = (attempt.variant, attempt.config, attempt.case, self._setting.device)
-        return tried(self.measurer, *given, compiling)
+    def _try(self, attempt: Attempt, compiling: Future[Attempt] | None) -> TaskAnswer | Fatal:
+        self._begin(attempt.key)
+        tried = self.measurer.measured(attempt if compiling is None else compiling.result())
+        return TaskAnswer(tried.trial, tried.lost)
 
 
 class Workers(_Handed):
@@ -160,7 +156,7 @@ class Workers(_Handed):
         self._handed = HandedOut(executor, self._submit, "tune again with a new one.")
         _RUNS.add(self._run)
 
-    def close(self) -> list[Tried]:
+    def close(self) -> list[Attempt]:
         """End the workers' state for the run and cancel pending attempts; return those that have come back."""
         back = super().close()
         _RUNS.discard(self._run)
@@ -168,13 +164,10 @@ class Workers(_Handed):
         return back
 
     def _submit(self, executor: Executor, attempt: Attempt) -> Future[TaskAnswer | Fatal]:
-        setting, shipped = self._setting, self._shipments.of
-        identity = attempt.identity
+        setting, identity = self._setting, attempt.identity
+        assert identity is not None
         task = Task(
-            variant=shipped(attempt.variant),
-            config=attempt.config,
-            case=shipped(attempt.case),
-            device=shipped(setting.device),
+            attempt=SentAttempt.of(attempt, self._shipments),
             model=setting.model,
             limits=setting.limits,
             isolation=setting.isolation,

@@ -28,7 +28,6 @@ class Inputs:
         self._where = "cuda" if device_name == "cuda" else "cpu"
         self._keep, self._room = keep, room
         self._made: OrderedDict[Any, Any] = OrderedDict()
-        self._judging: Inputs | None = None
 
     def of(self, problem: Any) -> Any:
         """Return the tensors for a problem, with ``out`` filled with a value that no correct kernel leaves behind."""
@@ -41,17 +40,6 @@ class Inputs:
         tensors = self._made[problem]
         tensors.renew()
         return tensors
-
-    def judging(self, small: Case) -> Inputs:
-        """Return the inputs of the small case on which the values of a sampled case are judged."""
-        if self._judging is None:
-            self._judging = Inputs(small, self._where, self._keep, self._room)
-        return self._judging
-
-    def forget(self) -> None:
-        """Drop the inputs, so that they are made anew: a kernel that went wrong may have written to them."""
-        self._made.clear()
-        self._judging = None
 
 
 @contextlib.contextmanager

@@ -10,38 +10,29 @@ a hang costs only its configuration.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from workbench.analysis.device_models import DeviceModel
-from workbench.base import by_value
 from workbench.base.processes.process import ProcessEnded, ProcessTimeout
 from workbench.base.processes.worker import Worker
-from workbench.base.trials.trial import Trial, canonical
+from workbench.base.trials.trial import Trial
 from workbench.errors import WorkbenchError
-from workbench.tuning.measuring.attempt import Setting
+from workbench.tuning.measuring.attempt import Attempt, Limits, Setting
 from workbench.tuning.measuring.gpu_choice import current_gpu, use_gpu
-from workbench.tuning.measuring.gpu_timing import Clock, GpuClock, interleave
-from workbench.tuning.measuring.inputs import Inputs
-from workbench.tuning.measuring.measure import (
-    Compiled,
-    DeviceLostError,
-    Limits,
-    attempted,
-    compile_configuration,
-    evaluate,
-    with_compiled,
-)
-from workbench.tuning.measuring.shipping import Shipments, Shipped
+from workbench.tuning.measuring.measure import InProcess, NotTimedError, refused
+from workbench.tuning.measuring.shipping import SentAttempt, Shipments, Shipped
 
 if TYPE_CHECKING:
     from workbench.launch.devices import Device
-    from workbench.ops.variant import Case, Config, Variant
-
-    Leaders = Sequence[tuple[Variant, Config]]
+    from workbench.ops.variant import Case
+    from workbench.toolchain import CompiledKernel
+    from workbench.tuning.measuring.measure import Leaders
 
 BESIDE_SECONDS = 60.0
 """Seconds that a measurement in a process may take beyond its kernels' limit, for inputs, reference and check."""
@@ -49,121 +40,61 @@ BESIDE_SECONDS = 60.0
 _IMPORTS = ("workbench.tuning.measuring.isolation", "torch")
 
 
-class NotTimedError(WorkbenchError):
-    """Correct configurations could not be timed against each other: a hang, a crash, too little memory."""
-
-
-class InProcess:
-    """Measurer in this process.
-
-    A kernel that breaks the GPU's context ends the run with DeviceLostError.
-    """
-
-    def __init__(self, device: Device, model: DeviceModel, limits: Limits | None = None, clock: Clock | None = None):
-        self._device, self._model, self._limits, self._clock = device, model, limits or Limits(), clock
-        self._inputs: dict[str, Inputs] = {}
-
-    def compile(self, variant: Variant, config: Config, problem: Any) -> Compiled:
-        """Compile a configuration before its measurement."""
-        return compile_configuration(variant, config, problem, self._device.arch, self._limits.compile_seconds)
-
-    def evaluate(self, variant: Variant, config: Config, case: Case, compiled: Compiled | None = None) -> Trial:
-        """Try a configuration, as :func:`workbench.tuning.evaluate` does."""
-        return evaluate(
-            variant,
-            config,
-            case,
-            self._device,
-            model=self._model,
-            limits=self._limits,
-            inputs=self._inputs_of(case),
-            compiled=compiled,
-            clock=self.clock,
-        )
-
-    def time_again(self, leaders: Leaders, case: Case, rounds: int) -> list[tuple[float, ...]]:
-        """Time several (variant, configuration) on one case in turns; return ``rounds`` samples of each, in seconds.
-
-        Raises NotTimedError with the reason if that fails.
-        """
-        try:
-            inputs, runs = Inputs(case, self._device.name, keep=len(leaders)), []
-            for variant, config in leaders:
-                problem = case.problem(config, arch=self._device.arch)
-                runs.append(functools.partial(variant.run, config, problem, inputs.of(problem), self._device))
-            clock = self.clock or GpuClock()
-            return interleave(clock, [clock.prepare(run) for run in runs], rounds)
-        except Exception as error:
-            raise NotTimedError(f"{type(error).__name__}: {error}") from error
-
-    @property
-    def clock(self) -> Clock | None:
-        """Clock that times a run; None on the simulator, which predicts."""
-        if self._clock is None and not self._device.counts:
-            self._clock = GpuClock()
-        return self._clock
-
-    def close(self) -> None:
-        """Do nothing: this measurer holds no process."""
-
-    def _inputs_of(self, case: Case) -> Inputs:
-        key = canonical([type(case).__qualname__, case.to_dict()])
-        if key not in self._inputs:
-            self._inputs[key] = Inputs(case, self._device.name)
-        return self._inputs[key]
-
-
 class InWorker:
     """Measurer in processes that are replaced when they hang, crash or lose the GPU's context."""
 
     def __init__(self, device: Device, model: DeviceModel, limits: Limits | None = None):
         self._limits = limits or Limits()
-        self._device = device
+        self._here = InProcess(device, model, self._limits)
         self._setting = pickle.dumps((current_gpu(device), Shipped(device), model, self._limits))
         self._shipments = Shipments()
         self._worker, self._compiler = Worker(_IMPORTS), Worker(_IMPORTS)
         self._closed = False
         self._worker.start()
 
-    def compile(self, variant: Variant, config: Config, problem: Any) -> Compiled:
-        """Compile a configuration before its measurement: CUDA C++ here, Triton in a process."""
-        if variant.language != "triton":
-            return compile_configuration(variant, config, problem, self._device.arch, self._limits.compile_seconds)
+    def legal(self, attempt: Attempt) -> Attempt:
+        """Ask the rules, as `InProcess.legal` does, in this process."""
+        return self._here.legal(attempt)
+
+    def compiled(self, attempt: Attempt) -> Attempt:
+        """Compile the kernels before the measurement: CUDA C++ in this process, Triton in one of its own."""
+        if attempt.ended or attempt.variant.language != "triton":
+            return self._here.compiled(attempt)
         begun, limit = time.perf_counter(), self._limits.compile_seconds
-        request = self._sent(variant), dict(config), by_value.dumps(problem)
         try:
-            return self._compiler.call(_compile_there, self._setting, *request, seconds=limit)
+            trial, ended, kernels = self._compiler.call(
+                _compile_there, self._setting, self._sent(attempt), seconds=limit
+            )
+            return replace(attempt, trial=trial, ended=ended, kernels=kernels)
         except ProcessTimeout:
             outcome, message = "timeout", f"the compiler took longer than {limit:g} s, and was stopped"
         except ProcessEnded as error:
             outcome, message = "compile_error", f"the compiler crashed: {error}"
-        return Compiled((), outcome, message, time.perf_counter() - begun)
+        return refused(attempt, outcome, message, time.perf_counter() - begun)
 
-    def evaluate(self, variant: Variant, config: Config, case: Case, compiled: Compiled | None = None) -> Trial:
-        """Try a configuration, as :func:`workbench.tuning.evaluate` does; a hang is a "timeout", a crash a "crash"."""
+    def measured(self, attempt: Attempt) -> Attempt:
+        """Measure, as `InProcess.measured` does; a hang is a "timeout", a crash a "crash"."""
         started = time.time()
         limit = None if self._limits.seconds is None else self._limits.seconds + BESIDE_SECONDS
-        request = self._sent(variant), dict(config), self._sent(case), compiled
         try:
-            trial, lost = self._worker.call(_evaluate_there, self._setting, *request, seconds=limit)
+            trial, lost = self._worker.call(_measure_there, self._setting, self._sent(attempt), seconds=limit)
         except (ProcessTimeout, ProcessEnded) as error:
             outcome = "timeout" if isinstance(error, ProcessTimeout) else "crash"
-            facts = {"message": str(error), "started": started, "finished": time.time()}
-            trial, lost = attempted(variant, config, case, self._device, outcome, **facts), True
-            trial = trial if compiled is None else with_compiled(trial, compiled)
+            ended = attempt.ending(outcome, str(error)).trial
+            trial, lost = replace(ended, started=started, finished=time.time()), True
         if lost or trial.outcome == "crash":
             self._replace_worker()
-        return trial
+        return replace(attempt, trial=trial, ended=True)
 
     def time_again(self, leaders: Leaders, case: Case, rounds: int) -> list[tuple[float, ...]]:
         """Time leaders in turns as `InProcess.time_again` does, each with the time limit of one measurement.
 
         Raises NotTimedError for a hang and a crash, too.
         """
-        sent = [(self._sent(variant), dict(config)) for variant, config in leaders]
+        sent = [(self._packed(variant), dict(config)) for variant, config in leaders]
         limit = None if self._limits.seconds is None else len(leaders) * self._limits.seconds + BESIDE_SECONDS
         try:
-            return self._worker.call(_time_again_there, self._setting, sent, self._sent(case), rounds, seconds=limit)
+            return self._worker.call(_time_again_there, self._setting, sent, self._packed(case), rounds, seconds=limit)
         except (NotTimedError, ProcessTimeout, ProcessEnded) as error:
             self._replace_worker()
             raise NotTimedError(str(error)) from error
@@ -180,11 +111,22 @@ class InWorker:
         if not self._closed:
             self._worker.start()
 
-    def _sent(self, value: object) -> Shipped:
-        try:
+    def _sent(self, attempt: Attempt) -> SentAttempt:
+        with _told_the_way_out():
+            return SentAttempt.of(attempt, self._shipments).packed()
+
+    def _packed(self, value: object) -> Shipped:
+        with _told_the_way_out():
             return self._shipments.of(value).packed()
-        except WorkbenchError as error:
-            raise WorkbenchError(f'{error} Or measure in this process, with isolation="none".') from error
+
+
+@contextlib.contextmanager
+def _told_the_way_out() -> Iterator[None]:
+    """Add to the error for a value that cannot be sent to a process how to measure without one."""
+    try:
+        yield
+    except WorkbenchError as error:
+        raise WorkbenchError(f'{error} Or measure in this process, with isolation="none".') from error
 
 
 def measurer(setting: Setting) -> InProcess | InWorker:
@@ -203,18 +145,15 @@ def _measurer(setting: bytes) -> InProcess:
     return InProcess(device.value, model, limits)
 
 
-def _compile_there(setting: bytes, variant: Shipped, config: dict, problem: bytes) -> Compiled:
-    return _measurer(setting).compile(variant.value, config, by_value.loads(problem))
+def _compile_there(setting: bytes, sent: SentAttempt) -> tuple[Trial, bool, tuple[CompiledKernel, ...]]:
+    attempt = _measurer(setting).compiled(sent.restored())
+    return attempt.trial, attempt.ended, attempt.kernels
 
 
-def _evaluate_there(
-    setting: bytes, variant: Shipped, config: dict, case: Shipped, compiled: Compiled | None
-) -> tuple[Trial, bool]:
+def _measure_there(setting: bytes, sent: SentAttempt) -> tuple[Trial, bool]:
     """Return the trial, and True if it left this process's GPU context unusable."""
-    try:
-        return _measurer(setting).evaluate(variant.value, config, case.value, compiled), False
-    except DeviceLostError as error:
-        return error.trial, True
+    attempt = _measurer(setting).measured(sent.restored())
+    return attempt.trial, attempt.lost
 
 
 def _time_again_there(setting: bytes, leaders: list, case: Shipped, rounds: int) -> list[tuple[float, ...]]:

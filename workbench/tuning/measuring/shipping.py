@@ -1,4 +1,4 @@
-"""Serialization of variants, cases and devices for another process.
+"""Serialization of attempts, with their variants, cases and devices, for another process.
 
 Variants of installed ops are sent by name; others (of a notebook or of one's own module) by value, with `cloudpickle`.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import functools
 import pickle
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.base import by_value
+from workbench.base.trials.trial import Trial
+from workbench.tuning.measuring.attempt import Attempt
 
 if TYPE_CHECKING:
     from workbench.launch.devices import Device
+    from workbench.toolchain import CompiledKernel
 
 _REMEMBERED = 32
 """Received values that a process keeps."""
@@ -55,6 +58,53 @@ class Shipments:
     def of(self, value: object) -> Shipped:
         """Return the `Shipped` of a value."""
         return self._by_id.setdefault(id(value), Shipped(value))
+
+
+@dataclass(frozen=True)
+class SentAttempt:
+    """An attempt on its way to another process."""
+
+    variant: Shipped
+    case: Shipped
+    device: Shipped
+    config: dict[str, Any]
+    trial: Trial
+    ended: bool
+    kernels: tuple[CompiledKernel, ...]
+    problem: bytes
+
+    @classmethod
+    def of(cls, attempt: Attempt, shipments: Shipments) -> SentAttempt:
+        """Return what is sent of an attempt."""
+        return cls(
+            shipments.of(attempt.variant),
+            shipments.of(attempt.case),
+            shipments.of(attempt.device),
+            dict(attempt.config),
+            attempt.trial,
+            attempt.ended,
+            attempt.kernels,
+            by_value.dumps(attempt.problem),
+        )
+
+    def packed(self) -> SentAttempt:
+        """Pickle the values now and return self: one that cannot be sent raises here."""
+        for value in (self.variant, self.case, self.device):
+            value.packed()
+        return self
+
+    def restored(self) -> Attempt:
+        """Return the attempt, in the process that received it."""
+        return Attempt(
+            self.variant.value,
+            self.config,
+            self.case.value,
+            self.device.value,
+            self.trial,
+            self.ended,
+            problem=by_value.loads(self.problem),
+            kernels=self.kernels,
+        )
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)

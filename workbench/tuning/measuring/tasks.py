@@ -1,7 +1,7 @@
-"""An attempt, which `tried` makes in any process, and as a task for another process, with its answer.
+"""An attempt as a task for another process, with its answer.
 
 A task is plain data. Only a worker's death or a defect of the workbench makes a task raise. Exceptions that take
-arguments of their own cannot be unpickled, so the end of an attempt returns as an `TaskAnswer`.
+arguments of their own cannot be unpickled, so the end of an attempt returns as a `TaskAnswer`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import os
 import threading
 import uuid
 import weakref
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from workbench.analysis.device_models import DeviceModel
@@ -19,15 +18,15 @@ from workbench.base.processes.ending import end_with_pool
 from workbench.base.trials.trial import Trial
 from workbench.base.versions import toolchain
 from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
-from workbench.tuning.measuring.attempt import Setting
+from workbench.tuning.measuring.attempt import Attempt, Limits, Setting
 from workbench.tuning.measuring.gpu_choice import device_label, use_gpu
-from workbench.tuning.measuring.isolation import InProcess, InWorker, measurer
-from workbench.tuning.measuring.measure import Compiled, DeviceLostError, Limits, to_compile
-from workbench.tuning.measuring.shipping import Shipped
+from workbench.tuning.measuring.isolation import InWorker, measurer
+from workbench.tuning.measuring.measure import InProcess
+from workbench.tuning.measuring.shipping import SentAttempt
 
 if TYPE_CHECKING:
     from workbench.launch.devices import Device
-    from workbench.ops.variant import Case, Config, Variant
+    from workbench.ops.variant import Variant
 
 _HERE = threading.local()
 """A worker's state from task to task. Each of its threads has its own, because kernels write to the inputs."""
@@ -59,12 +58,9 @@ def stamp_of(variant: Variant, device: Device) -> Stamp:
 
 @dataclass(frozen=True)
 class Task:
-    """One configuration of a variant, to be tried on one case."""
+    """An attempt that a worker shall try."""
 
-    variant: Shipped
-    config: Config
-    case: Shipped
-    device: Shipped
+    attempt: SentAttempt
     model: DeviceModel
     limits: Limits | None
     isolation: str
@@ -95,32 +91,16 @@ class TaskAnswer:
     pid: int = field(default_factory=os.getpid)
     """Number (PID) of the process that tried it."""
 
+    def of(self, attempt: Attempt) -> Attempt:
+        """Return the attempt with this end; it is ``lost`` if it left this process's own context unusable."""
+        return replace(attempt, trial=self.trial, ended=True, lost=self.lost and self.pid == os.getpid())
+
 
 @dataclass(frozen=True)
 class Fatal:
     """Reason why a task failed and no other can be tried there either."""
 
     reason: WorkbenchError
-
-
-def tried(
-    measure: InProcess | InWorker,
-    variant: Variant,
-    config: Config,
-    case: Case,
-    device: Device,
-    compiling: Future[Compiled] | None = None,
-) -> TaskAnswer:
-    """Compile a configuration, unless that has begun, and measure it."""
-    if compiling is None:
-        problem = to_compile(variant, config, case, device)
-        compiled = None if problem is None else measure.compile(variant, config, problem)
-    else:
-        compiled = compiling.result()
-    try:
-        return TaskAnswer(measure.evaluate(variant, config, case, compiled))
-    except DeviceLostError as error:
-        return TaskAnswer(error.trial, lost=True)
 
 
 def run_task(task: Task) -> TaskAnswer | Fatal:
@@ -131,18 +111,19 @@ def run_task(task: Task) -> TaskAnswer | Fatal:
     try:
         if os.getpid() == task.parent:
             use_gpu(task.gpu)
-        variant, case, device = task.variant.value, task.case.value, task.device.value
-        if difference := task.stamp.difference(stamp_of(variant, device)):
+        attempt = task.attempt.restored()
+        if difference := task.stamp.difference(stamp_of(attempt.variant, attempt.device)):
             return Fatal(
                 WorkbenchError(
                     f"a worker of the executor differs from this process, so its result was not kept: {difference}. "
                     "Give every worker the same workbench, compilers and GPU model."
                 )
             )
-        answer = tried(_measurer(task, device), variant, task.config, case, device)
-        if answer.lost:
+        measure = _measurer(task, attempt.device)
+        attempt = measure.measured(measure.compiled(measure.legal(attempt)))
+        if attempt.lost:
             _LOST.set()
-        return answer
+        return TaskAnswer(attempt.trial, attempt.lost)
     except WorkbenchError as error:
         kinds = (MissingToolError, DeviceUnavailableError, CaseTooLargeError, WorkbenchError)
         kind = next(kind for kind in kinds if isinstance(error, kind))
