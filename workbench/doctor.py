@@ -142,9 +142,6 @@ def doctor() -> DoctorReport:
     If torch finds a GPU, one kernel of each language is launched on it, in a child process that may hang or crash. Any
     part may be missing: a failing import is a row of the table, never an error.
     """
-    from workbench.toolchain.tools import look_again
-
-    look_again()
     rows = (
         ("workbench", lambda: __version__, True),
         ("Python", _python, True),
@@ -242,8 +239,9 @@ def _ptx_machine() -> str:
 
 
 def _nvrtc() -> str:
-    from workbench.toolchain import nvrtc
+    from workbench.toolchain import nvrtc, tools
 
+    tools.look_again()  # something may have been installed since
     known = nvrtc.architectures()
     return f"{nvrtc.version()}, {known[0]} to {known[-1]}"
 
