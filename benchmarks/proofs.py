@@ -26,8 +26,8 @@ from workbench.ops.own.tensor_type import TensorType
 from workbench.proof import Proof
 from workbench.proof.family import Family
 from workbench.proof.proving import prove_family
+from workbench.puzzles import puzzle as puzzle_of
 from workbench.toolchain import compile_cuda_module
-from workbench.ui.puzzles import puzzle as puzzle_of
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks" / "puzzles"
 OURS: dict[str, dict[str, Any]] = {

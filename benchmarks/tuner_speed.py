@@ -32,7 +32,7 @@ from workbench.ops.variant import Check, Config, Restriction, TorchVariant
 from workbench.toolchain import nvrtc_client
 from workbench.tuning.bench.results import timed
 from workbench.tuning.bench.spaces import SHIPPED
-from workbench.tuning.space import Space
+from workbench.tuning.search.space import Space
 from workbench.tuning.tuner import tune
 
 KERNELS = 200

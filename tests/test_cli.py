@@ -100,7 +100,7 @@ def test_an_error_is_one_message_and_exit_code_2(workbench):
 
 def test_a_sweep_is_saved_under_a_name_that_will_do_and_only_when_it_is_whole(workbench, monkeypatch, tmp_path):
     from workbench.tuning import ProgressBar
-    from workbench.tuning.sweep import shipped
+    from workbench.tuning.recorded.sweep import shipped
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -115,7 +115,7 @@ def test_a_sweep_is_saved_under_a_name_that_will_do_and_only_when_it_is_whole(wo
 
 
 def test_isolation_reaches_the_tuner(workbench, monkeypatch):
-    from workbench.tuning import attempt, isolation
+    from workbench.tuning.measuring import attempt, isolation
 
     commands = dict(every_command(main))
     choice = next(option for option in commands["tune"].params if option.name == "isolation").type
@@ -134,7 +134,7 @@ class Refusing:
 
 
 def test_a_recorded_sweep_is_replayed_exported_and_searched(workbench, tmp_path):
-    from workbench.tuning.sweep import load, shipped
+    from workbench.tuning.recorded.sweep import load, shipped
 
     name = next(name for name in shipped() if name.startswith("contiguous_attention"))
     kept = tmp_path / "kept.json.gz"

@@ -74,7 +74,7 @@ def test_missing_parts_are_rows_with_remedies(monkeypatch: pytest.MonkeyPatch, f
     ],
 )
 def test_which_cupy_is_there(version: str | None, ok: bool, detail: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("workbench.driver.cupy_client.installed", lambda: version)
+    monkeypatch.setattr("workbench.driver.clients.cupy_client.installed", lambda: version)
     monkeypatch.setattr("workbench.driver.simulated.real_device", lambda: None)
     check = wb.doctor()["CuPy"]
     assert (check.ok, check.detail) == (ok, detail)

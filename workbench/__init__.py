@@ -15,14 +15,14 @@ _LAZY = {
     "doctor": "workbench.doctor",
     "variants": "workbench.ops",
     "compile": "workbench.ops",
-    "compare": "workbench.tuning.compare",
-    "compare_code": "workbench.tuning.code_comparison",
-    "occupancy": "workbench.tuning.occupancy",
+    "compare": "workbench.comparison.compare",
+    "compare_code": "workbench.comparison.code_comparison",
+    "occupancy": "workbench.comparison.occupancy",
     "trace": "workbench.ops.tracing",
     "diff": "workbench.analysis.difference",
     "trace_kernel": "workbench.launch",
     "tune": "workbench.tuning",
-    "sweep_sizes": "workbench.tuning.bench.sizes",
+    "sweep_sizes": "workbench.comparison.bench.sizes",
     "load_cuda": "workbench.launch",
     "load_ptx": "workbench.launch",
     "TensorMap": "workbench.ptx.tensor_map",
@@ -33,7 +33,7 @@ _LAZY = {
     "prove": "workbench.proof",
     "simulated_driver": "workbench.driver",
     "simulated_gpu": "workbench.driver.torch_device",
-    "simulated_triton": "workbench.driver.triton_driver",
+    "simulated_triton": "workbench.driver.triton.driver",
     "op": "workbench.ops.own",
     "step": "workbench.ops.own",
     "randn": "workbench.ops.own",
@@ -48,10 +48,14 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from workbench.analysis.difference import diff as diff
+    from workbench.comparison.bench.sizes import sweep_sizes as sweep_sizes
+    from workbench.comparison.code_comparison import compare_code as compare_code
+    from workbench.comparison.compare import compare as compare
+    from workbench.comparison.occupancy import occupancy as occupancy
     from workbench.doctor import doctor as doctor
     from workbench.driver import simulated_driver as simulated_driver
     from workbench.driver.torch_device.starting import simulated_gpu as simulated_gpu
-    from workbench.driver.triton_driver import simulated_triton as simulated_triton
+    from workbench.driver.triton.driver import simulated_triton as simulated_triton
     from workbench.judge import check as check
     from workbench.judge import check_kernelbench as check_kernelbench
     from workbench.judge import check_many as check_many
@@ -70,10 +74,6 @@ if TYPE_CHECKING:
     from workbench.ops.tracing import trace as trace
     from workbench.proof import prove as prove
     from workbench.ptx.tensor_map import TensorMap as TensorMap
-    from workbench.tuning.bench.sizes import sweep_sizes as sweep_sizes
-    from workbench.tuning.code_comparison import compare_code as compare_code
-    from workbench.tuning.compare import compare as compare
-    from workbench.tuning.occupancy import occupancy as occupancy
     from workbench.tuning.tuner import tune as tune
 
 

@@ -13,20 +13,20 @@ from workbench.base.versions import __version__
 from workbench.errors import ArgumentError
 
 _PLACES = {
-    "bench": "workbench.tuning.bench.commands:bench",
+    "bench": "workbench.comparison.bench.commands:bench",
     "check": "workbench.judge.commands:check",
-    "compare": "workbench.tuning.commands:compare",
-    "compare-code": "workbench.tuning.code_commands:compare_code",
+    "compare": "workbench.comparison.commands:compare",
+    "compare-code": "workbench.comparison.code_commands:compare_code",
     "completion": "workbench.cli:completion",
     "diff": "workbench.analysis.difference.commands:diff",
     "doctor": "workbench.cli:doctor",
     "export": "workbench.tuning.commands:export",
-    "occupancy": "workbench.tuning.code_commands:occupancy",
+    "occupancy": "workbench.comparison.code_commands:occupancy",
     "prove": "workbench.proof.commands:prove",
     "run": "workbench.programs.commands:run",
     "schema": "workbench.cli:schema",
     "setup": "workbench.driver.commands:setup",
-    "trace": "workbench.tuning.commands:trace",
+    "trace": "workbench.comparison.commands:trace",
     "tune": "workbench.tuning.commands:tune",
 }
 """Modules that import nothing but click and their options, so that help and completion stay fast."""

@@ -239,8 +239,9 @@ def _ptx_machine() -> str:
 
 
 def _nvrtc() -> str:
-    from workbench.toolchain import nvrtc
+    from workbench.toolchain import nvrtc, tools
 
+    tools.look_again()  # something may have been installed since
     known = nvrtc.architectures()
     return f"{nvrtc.version()}, {known[0]} to {known[-1]}"
 
@@ -311,7 +312,8 @@ def _pycuda() -> str:
 
 
 def _cupy() -> str:
-    from workbench.driver import cupy_client, simulated
+    from workbench.driver import simulated
+    from workbench.driver.clients import cupy_client
 
     version = cupy_client.installed()
     if version is None:

@@ -15,8 +15,8 @@ from waiting import wait_until
 import workbench as wb
 from workbench import cli
 from workbench.base import command_group, progress
+from workbench.comparison.bench import own_op
 from workbench.toolchain import assembly, cuda, triton_aot
-from workbench.tuning.bench import own_op
 
 
 class Screen(io.StringIO):

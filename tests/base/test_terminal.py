@@ -10,9 +10,9 @@ import workbench as wb
 from workbench.base.terminal import plain, visible
 from workbench.base.trials.trial import Trial
 from workbench.cli import main
+from workbench.comparison.bench.own_op import OpBenchmark, OpBenchmarkRow
+from workbench.comparison.comparison import Comparison
 from workbench.tuning import summary_table
-from workbench.tuning.bench.own_op import OpBenchmark, OpBenchmarkRow
-from workbench.tuning.comparison import Comparison
 
 NASTY = "[red]a[/red] [/] :bomb: \x1b[31mred\x1b]0;title\x07 \x9b2J \u202eright"
 SHOWN = "[red]a[/red] [/] :bomb: \\x1b[31mred\\x1b]0;title\\x07 \\x9b2J \\u202eright"

@@ -14,7 +14,7 @@ driver = wb.simulated_driver()
 from workbench.analysis.device_models import device_model  # noqa: E402
 from workbench.analysis.launches import Launches  # noqa: E402
 from workbench.analysis.watching import Watch, watch  # noqa: E402
-from workbench.driver.host_programs import load_libraries  # noqa: E402
+from workbench.driver.clients.host_programs import load_libraries  # noqa: E402
 from workbench.driver.library_files import library_path, runtime_path  # noqa: E402
 
 load_libraries()

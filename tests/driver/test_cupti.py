@@ -33,7 +33,7 @@ KINDS = {
 BUFFERS = """
 import ctypes
 import workbench as wb
-from workbench.driver.host_programs import load_libraries
+from workbench.driver.clients.host_programs import load_libraries
 from workbench.driver.library_files import library_path
 
 wb.simulated_driver(force=True)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from workbench.driver import cupy_client, cupy_setup
+from workbench.driver.clients import cupy_client, cupy_setup
 from workbench.errors import MissingToolError
 from workbench.toolchain import tools
 

@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 
-from workbench.driver import library_headers
+from workbench.driver.clients import library_headers
 from workbench.errors import MissingToolError
 from workbench.toolchain import tools
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.driver import nvcc, pycuda_setup
 from workbench.driver.attributes import device_facts
+from workbench.driver.clients import nvcc, pycuda_setup
 from workbench.driver.images import image, resources_of
 from workbench.driver.simulated import provide_programs
 from workbench.driver.toolkit import toolkit_folder

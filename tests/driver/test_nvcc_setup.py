@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from workbench.driver import nvcc_setup
+from workbench.driver.clients import nvcc_setup
 from workbench.errors import MissingToolError
 from workbench.toolchain import tools
 

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from workbench.driver import nvidia_smi
 from workbench.driver.attributes import device_facts
+from workbench.driver.clients import nvidia_smi
 from workbench.driver.simulated import provide_programs
 
 NAME = "H100-SXM5-80GB (simulated)"

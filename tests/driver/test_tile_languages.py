@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from test_library import SIZE, VOID, allocated, made, said
 
-from workbench.driver import ptxas
 from workbench.driver.attributes import device_facts
+from workbench.driver.clients import ptxas
 from workbench.driver.images import resources_of
 from workbench.driver.simulated import provide_programs
 from workbench.errors import MissingToolError
@@ -157,7 +157,7 @@ def test_compilers_find_our_ptxas_and_the_workbench_finds_nvidias(monkeypatch):
     provide_programs(device_facts("h200"))
     found = shutil.which("ptxas")
     assert found == str(Path(os.environ["CUDA_ROOT"], "bin", "ptxas"))
-    assert "workbench.driver.ptxas" in Path(found).read_text()
+    assert "workbench.driver.clients.ptxas" in Path(found).read_text()
     assert not str(tools.installed("ptxas")).startswith(os.environ["CUDA_ROOT"])
     assert str(nvcc.assembler()) != found
     assert Path(os.environ["CUDA_TILE_CACHE_DIR"]).is_dir()

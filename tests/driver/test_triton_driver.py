@@ -24,9 +24,10 @@ from triton.runtime import driver as triton_runtime
 import workbench as wb
 from workbench.analysis.device_models import device_model
 from workbench.base.trials.store import Store
-from workbench.driver import triton_driver, triton_sessions
 from workbench.driver.imports import when_imported
 from workbench.driver.torch_device.library import installed_torch
+from workbench.driver.triton import driver as triton_driver
+from workbench.driver.triton import sessions as triton_sessions
 from workbench.errors import (
     ArgumentError,
     DeviceUnavailableError,

@@ -11,7 +11,7 @@ from workbench import ops
 from workbench.attention.ops.paged_attention import case
 from workbench.launch import devices
 from workbench.ops.kept_zeros import forget, kept_zeros
-from workbench.tuning.measure import evaluate
+from workbench.tuning.measuring.measure import evaluate
 
 
 class Gpu:

@@ -8,7 +8,7 @@ from sampling import long_if
 
 from workbench.launch.sim import Simulator
 from workbench.toolchain.triton_aot import reachable
-from workbench.tuning.measure import evaluate
+from workbench.tuning.measuring.measure import evaluate
 
 VARIANTS = [(op.name, variant.name) for op in OPS.values() for variant in op.variants if variant.language == "triton"]
 EVERY_RUN = {("causal_attention", "triton_descriptors"), ("paged_attention", "triton_grouped")}

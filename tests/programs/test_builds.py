@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.driver import host_programs
-from workbench.driver import nvcc as wrapper
+from workbench.driver.clients import host_programs
+from workbench.driver.clients import nvcc as wrapper
 from workbench.driver.toolkit import toolkit_folder
 from workbench.errors import DamagedFileWarning, MissingToolError, UnsafeFileError
 from workbench.programs.children import shared_python

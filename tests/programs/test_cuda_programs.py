@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.driver import host_programs
+from workbench.driver.clients import host_programs
 from workbench.errors import MissingToolError
 from workbench.toolchain import nvcc, tools
 

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from workbench.driver import nvcc as wrapper
+from workbench.driver.clients import nvcc as wrapper
+from workbench.driver.clients.torch_headers import FOLDER, shorter_headers
 from workbench.driver.torch_device.library import installed_torch
-from workbench.driver.torch_headers import FOLDER, shorter_headers
 from workbench.errors import MissingToolError
 from workbench.toolchain import nvcc
 

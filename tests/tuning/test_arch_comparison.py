@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import workbench as wb
+from workbench.comparison.comparison import ArchComparison
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.tuning.comparison import ArchComparison
 
 ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
 

@@ -14,9 +14,9 @@ from workbench.cli import main
 from workbench.errors import ArgumentError
 from workbench.tuning import device_model
 from workbench.tuning.bench import predict as bench_predict
-from workbench.tuning.calibration import GROUPS, Parts, calibrate, calibrated_model, joined, scaled
-from workbench.tuning.ranking import agreement, kendall, spearman
-from workbench.tuning.sweep import load, shipped
+from workbench.tuning.recorded.calibration import GROUPS, Parts, calibrate, calibrated_model, joined, scaled
+from workbench.tuning.recorded.sweep import load, shipped
+from workbench.tuning.search.ranking import agreement, kendall, spearman
 
 A100 = device_model()
 TRUTH = {"launch": 1.5, "latency": 0.7, "memory": 1.3, "caches": 1.0, "shared": 1.0, "instructions": 2.0}

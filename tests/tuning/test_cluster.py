@@ -25,8 +25,10 @@ from workbench.analysis.device_models import device_model
 from workbench.base.trials.store import Store
 from workbench.errors import ArgumentError, CaseTooLargeError, WorkbenchError
 from workbench.launch import devices
-from workbench.tuning import Limits, isolation, tasks, tune
-from workbench.tuning.shipping import Shipped
+from workbench.tuning import Limits, tune
+from workbench.tuning.measuring import isolation, tasks
+from workbench.tuning.measuring.attempt import Attempt
+from workbench.tuning.measuring.shipping import SentAttempt, Shipments, Shipped
 
 SPAWN = multiprocessing.get_context("spawn")
 MAY_DIFFER = {"compile_seconds", "from_cache", "started", "finished"}
@@ -176,8 +178,8 @@ def test_a_task_that_raises_costs_its_row(monkeypatch):
     class Failing(Executor):
         def submit(self, call, task):
             future = Future()
-            if task.config["STEPS"] in (3, 4):
-                future.set_exception(ModuleNotFoundError(f"No module named 'n{task.config['STEPS']}'"))
+            if task.attempt.config["STEPS"] in (3, 4):
+                future.set_exception(ModuleNotFoundError(f"No module named 'n{task.attempt.config['STEPS']}'"))
             else:
                 future.set_result(call(task))
             return future
@@ -212,7 +214,7 @@ class Cluster(Executor):
         with self._lock:
             while self.queue:
                 turn, self.queue = self.queue[: self.workers], self.queue[self.workers :]
-                deadly = [steps for _, task in turn if self.kills.get(steps := task.config["STEPS"], 0) > 0]
+                deadly = [steps for _, task in turn if self.kills.get(steps := task.attempt.config["STEPS"], 0) > 0]
                 for steps in deadly:
                     self.kills[steps] -= 1
                 self.deaths += bool(deadly)
@@ -389,21 +391,24 @@ def test_a_worker_keeps_what_it_made_for_the_runs_that_go_on_and_for_no_other(tm
         def __init__(self, *_):
             made.append(self)
 
-        def compile(self, *_):
-            return None
+        def legal(self, attempt):
+            return attempt
 
-        def evaluate(self, *_):
-            return "a trial"
+        compiled = legal
+
+        def measured(self, attempt):
+            return attempt.ending("ok", "a trial")
 
         def close(self):
             ended.append(self)
 
     def try_in(run, *runs):
-        values = [Shipped(value) for value in (toy.steps_variant(), toy.ToyCase(), sim)]
+        attempt = Attempt.of(toy.steps_variant(), {"STEPS": 1}, toy.ToyCase(), sim)
         setting = {"model": device_model(), "limits": None, "isolation": "none", "parent": os.getpid()}
-        setting["stamp"] = tasks.stamp_of(values[0].value, sim)
-        task = tasks.Task(values[0], {"STEPS": 1}, *values[1:], **setting, run=run, runs=frozenset(runs))
-        assert tasks.run_task(task).trial == "a trial"
+        setting["stamp"] = tasks.stamp_of(attempt.variant, sim)
+        sent = SentAttempt.of(attempt, Shipments())
+        task = tasks.Task(sent, **setting, run=run, runs=frozenset(runs))
+        assert tasks.run_task(task).trial.message == "a trial"
 
     def work():
         try_in("first", "first")

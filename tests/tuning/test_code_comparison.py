@@ -15,10 +15,10 @@ import workbench as wb
 from workbench.analysis.code_alignment import align
 from workbench.analysis.code_listing import CodeLine, ptx_key, ptx_listings, sass_key
 from workbench.cli import main
+from workbench.comparison.code_comparison import CodeDifference
 from workbench.errors import ArgumentError, ConfigurationError
 from workbench.toolchain.ptx_text import kernels_of_ptx
 from workbench.toolchain.sass_counts import counts_by_ptx_line
-from workbench.tuning.code_comparison import CodeDifference
 
 SCALE = """
 extern "C" __global__ void NAME(float *y, const float *x, float a, int n) {

@@ -11,7 +11,7 @@ from toy import tune_steps
 from workbench.analysis.device_models import device_model
 from workbench.analysis.prediction import confidence
 from workbench.analysis.prediction.predict import predict_counts
-from workbench.tuning.result import PREDICTED_TIE
+from workbench.tuning.result.tuning_result import PREDICTED_TIE
 
 
 def entry(

@@ -14,8 +14,10 @@ import toy
 
 from workbench.base.trials.trial import Trial
 from workbench.launch import devices
-from workbench.tuning import device_model, isolation, measure
-from workbench.tuning.gpu_state import GpuState, Unwatched, disturbance, disturbances, gpu_lost, nvml_probe
+from workbench.tuning import device_model
+from workbench.tuning.measuring import isolation, measure
+from workbench.tuning.measuring.attempt import Attempt
+from workbench.tuning.measuring.gpu_state import GpuState, Unwatched, disturbance, disturbances, gpu_lost, nvml_probe
 
 
 class ToldClock:
@@ -50,8 +52,8 @@ def timed(clock: ToldClock) -> Trial:
     case, variant, device = toy.ToyCase(count=64), toy.steps_variant(), devices.get("sim")
     problem = case.problem()
     tensors = measure.Inputs(case, "sim").of(problem)
-    trial = Trial("steps", "steps", "cuda", "small", {"STEPS": 1}, "cuda", "sm_90", "ok")
-    return measure._timed(trial, variant, {"STEPS": 1}, problem, case, device, tensors, clock)
+    attempt = Attempt.of(variant, {"STEPS": 1}, case, device, problem=problem, tensors=tensors)
+    return measure._timed(attempt, clock)
 
 
 @pytest.mark.parametrize(

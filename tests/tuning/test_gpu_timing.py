@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from workbench.tuning.gpu_state import GpuState
-from workbench.tuning.gpu_timing import (
+from workbench.tuning.measuring.gpu_state import GpuState
+from workbench.tuning.measuring.gpu_timing import (
     LEAST_SAMPLES,
     LOAD_SECONDS,
     LOOK_SECONDS,

@@ -17,8 +17,9 @@ from toy import tune_steps
 from workbench.base import by_value
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.launch import devices
-from workbench.tuning import Limits, Trial, device_model, isolation
-from workbench.tuning.measure import DeviceLostError
+from workbench.tuning import Limits, Trial, device_model
+from workbench.tuning.measuring import isolation
+from workbench.tuning.measuring.attempt import Attempt
 
 
 def misbehave(config) -> None:
@@ -90,12 +91,14 @@ def test_a_lost_gpu_context_costs_one_row_and_a_new_process(monkeypatch):
     lost = Trial("steps", "steps", "cuda", "small", {"STEPS": 1}, "cuda", "sm_90", "launch_error", "sticky")
     monkeypatch.setattr(isolation, "Worker", WorkerHere)
     measurer = isolation.InWorker(devices.get("sim"), device_model())
-    arguments = toy.steps_variant(), {"STEPS": 1}, toy.ToyCase(count=64)
-    assert measurer.evaluate(*arguments).ok
+    attempt = Attempt.of(toy.steps_variant(), {"STEPS": 1}, toy.ToyCase(count=64), devices.get("sim"))
+    attempt = measurer.compiled(measurer.legal(attempt))
+    assert measurer.measured(attempt).trial.ok
     with monkeypatch.context() as patch:
-        patch.setattr(isolation.InProcess, "evaluate", _raising(DeviceLostError(lost)))
-        assert measurer.evaluate(*arguments) == lost
-    assert measurer.evaluate(*arguments).ok
+        patch.setattr(isolation.InProcess, "measured", lambda self, one: replace(one, trial=lost, lost=True))
+        found = measurer.measured(attempt)
+        assert (found.trial, found.ended, found.lost) == (lost, True, False), "the next process has another context"
+    assert measurer.measured(attempt).trial.ok
     assert measurer._worker.did == ["start", "call", "call", "close", "start", "call"]
 
 
@@ -114,13 +117,6 @@ class WorkerHere:
     def call(self, function, *arguments, seconds=None):
         self.did.append("call")
         return function(*arguments)
-
-
-def _raising(error: Exception):
-    def function(*_):
-        raise error
-
-    return function
 
 
 FIRST_CELL = """

@@ -13,9 +13,10 @@ import toy
 from toy import ALL_ENDS, tune_steps
 
 from workbench.errors import MissingToolError, StoreError, UnknownNameError, WorkbenchError
-from workbench.tuning import Space, kernel_tuner_strategies, tune
-from workbench.tuning.kernel_tuner_files import export, from_cache
-from workbench.tuning.sweep import load, sweep_of
+from workbench.tuning import Space, tune
+from workbench.tuning.recorded.kernel_tuner_files import export, from_cache
+from workbench.tuning.recorded.sweep import load, sweep_of
+from workbench.tuning.search import kernel_tuner_strategies
 
 FOREIGN = {
     "device_name": "NVIDIA RTX A4000",

@@ -12,7 +12,7 @@ from toy import tune_steps
 from workbench.errors import ArgumentError
 from workbench.ops.variant import Restriction
 from workbench.tuning import ProgressBar, Space
-from workbench.tuning.landscape import cells
+from workbench.tuning.result.landscape import cells
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -11,11 +11,13 @@ import toy
 
 from workbench.base.processes.process import ProcessEnded
 from workbench.launch import devices
-from workbench.tuning import Limits, Trial, device_model, isolation, search
-from workbench.tuning.attempts import Attempts
-from workbench.tuning.budget import Budget
-from workbench.tuning.isolation import NotTimedError
+from workbench.tuning import Limits, Trial, device_model
 from workbench.tuning.job import Options, TuningJob
+from workbench.tuning.measuring import isolation
+from workbench.tuning.measuring.attempts import Attempts
+from workbench.tuning.measuring.measure import NotTimedError
+from workbench.tuning.search import strategies as search
+from workbench.tuning.search.budget import Budget
 from workbench.tuning.searching import LEADER_ROUNDS, _remeasure
 
 LEADERS = [(toy.steps_variant(), {"STEPS": steps}) for steps in (1, 2)]

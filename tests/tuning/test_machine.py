@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from workbench.tuning.bench import machine
-from workbench.tuning.gpu_state import throttle_reasons
+from workbench.tuning.measuring.gpu_state import throttle_reasons
 
 STATE = {"sm_clock_mhz": 1410.0, "memory_clock_mhz": 1593.0, "temperature_c": 61.0, "throttled_by": ["power cap"]}
 ANSWER = "1410, 1593, 61, [N/A], 0x0000000000000004"

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 import workbench as wb
 from workbench.cli import main
+from workbench.comparison.occupancy_steps import LaunchFigures, steps_from
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.toolchain.occupancy import LIMITS, most_registers, most_shared_bytes, occupancy
-from workbench.tuning.occupancy_steps import LaunchFigures, steps_from
 
 CUDA = """
 template <int N> __global__ void __launch_bounds__(N) sums(float *x) {

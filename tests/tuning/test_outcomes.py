@@ -18,9 +18,10 @@ from workbench.errors import CompileError, CompileTimeout, ConfigurationError, M
 from workbench.launch import devices
 from workbench.launch.sim import Simulator
 from workbench.tuning import device_model, evaluate
-from workbench.tuning.inputs import Inputs, available_bytes, enough_memory
-from workbench.tuning.isolation import InWorker
-from workbench.tuning.measure import compile_configuration, to_compile, with_prediction
+from workbench.tuning.measuring.attempt import Attempt
+from workbench.tuning.measuring.inputs import Inputs, available_bytes, enough_memory
+from workbench.tuning.measuring.isolation import InWorker
+from workbench.tuning.measuring.measure import InProcess, with_prediction
 
 ILLEGAL = ConfigurationError("config", {"STEPS": 7}, "other ones", "Choose one.")
 
@@ -47,6 +48,10 @@ class Raising:
         raise self.running
 
 
+def attempt_of(variant, **config) -> Attempt:
+    return Attempt.of(variant, config, toy.ToyCase(count=64), Simulator())
+
+
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
@@ -59,9 +64,11 @@ class Raising:
     ],
 )
 def test_what_compiling_raises(error, outcome):
-    compiled = compile_configuration(Raising(error), {"STEPS": 1}, toy.ToyProblem(64), "sm_80")
-    assert (compiled.kernels, compiled.outcome) == ((), outcome)
-    assert str(error).splitlines()[0] in compiled.message
+    measurer = InProcess(Simulator(), device_model())
+    compiled = measurer.compiled(measurer.legal(attempt_of(Raising(error), STEPS=1)))
+    assert (compiled.ended, compiled.kernels, compiled.trial.outcome) == (True, (), outcome)
+    assert str(error).splitlines()[0] in compiled.trial.message
+    assert compiled.trial.compile_seconds >= 0
 
 
 @pytest.mark.parametrize(
@@ -100,8 +107,24 @@ def test_memory_that_nobody_can_tell_is_enough(monkeypatch):
     assert available_bytes("cpu") == float("inf")
 
 
-def test_nothing_is_compiled_ahead_for_a_configuration_that_has_no_rules():
-    assert to_compile(toy.steps_variant(), {"LOOPS": 1}, toy.ToyCase(count=64), Simulator()) is None
+def test_nothing_is_compiled_for_a_configuration_that_has_no_rules():
+    measurer = InProcess(Simulator(), device_model())
+    attempt = measurer.legal(attempt_of(Raising(AssertionError("compiled")), LOOPS=1))
+    assert (attempt.ended, attempt.trial.outcome) == (True, "restricted")
+    assert measurer.measured(measurer.compiled(attempt)).trial.outcome == "restricted"
+
+
+def test_kernels_are_compiled_once_for_the_compilation_and_the_run(monkeypatch):
+    variant, compiled = toy.steps_variant(), []
+    original = type(variant).kernels
+
+    def counted(self, *given, **options):
+        compiled.append(given)
+        return original(self, *given, **options)
+
+    monkeypatch.setattr(type(variant), "kernels", counted)
+    assert evaluate(variant, {"STEPS": 1}, toy.ToyCase(count=64), Simulator()).ok
+    assert len(compiled) == 1
 
 
 @pytest.mark.long

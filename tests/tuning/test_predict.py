@@ -14,7 +14,7 @@ from workbench.analysis.prediction.chain import dependent_chain
 from workbench.analysis.prediction.predict import predict_counts
 from workbench.errors import UnknownNameError
 from workbench.tuning import device_model, device_models, predict
-from workbench.tuning.table import SIM_TABLE, name_for
+from workbench.tuning.result.table import SIM_TABLE, name_for
 
 A100 = device_model()
 COUNTS = {

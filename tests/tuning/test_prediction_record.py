@@ -13,7 +13,7 @@ import pytest
 from workbench.errors import StoreError
 from workbench.tuning.bench.measured import Judged, PredictionJudgement, Ranking
 from workbench.tuning.bench.prediction_record import read, read_tables, table, write
-from workbench.tuning.ranking import spearman
+from workbench.tuning.search.ranking import spearman
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE, GPUS = DOCS / "PREDICTIONS.md", DOCS / "GPUS.md"

@@ -14,10 +14,11 @@ from toy import tune_steps
 
 from workbench.errors import ArgumentError
 from workbench.ops.variant import Restriction
-from workbench.tuning import Space, Store, search, tune
-from workbench.tuning.bayesian import bayesian
+from workbench.tuning import Space, Store, tune
 from workbench.tuning.bench import tune as tune_bench
-from workbench.tuning.surrogate import GaussianProcess, coordinates, expected_improvement
+from workbench.tuning.search import strategies as search
+from workbench.tuning.search.bayesian import bayesian
+from workbench.tuning.search.surrogate import GaussianProcess, coordinates, expected_improvement
 
 SPACE = {"A": (1, 2, 4, 8, 16, 32), "B": (1, 2, 4, 8), "C": (1, 2, 3, 4, 5), "D": ("row", "column", "tile")}
 
@@ -105,7 +106,7 @@ def test_bayesian_finds_what_lies_beside_failures_and_away_from_what_is_smooth()
 
 
 def test_bayesian_in_a_space_larger_than_it_looks_at(monkeypatch, space):
-    monkeypatch.setattr("workbench.tuning.bayesian._CANDIDATES", 20)
+    monkeypatch.setattr("workbench.tuning.search.bayesian._CANDIDATES", 20)
     asked = asked_by(bayesian, space, count=40)
     assert len({str(config) for config in asked}) == 40
     assert min(map(cost, asked)) <= 1.1 * min(map(cost, space))

@@ -16,7 +16,10 @@ from workbench.launch import devices
 from workbench.ops import dispatch, tuned
 from workbench.ops.op import Op
 from workbench.ops.tuned import TunedEntry, lookup, problem_record
-from workbench.tuning import cluster, device_model, gpu_choice, isolation, searching, table, tasks
+from workbench.tuning import device_model, searching
+from workbench.tuning.measuring import cluster, gpu_choice, isolation, tasks
+from workbench.tuning.measuring.attempt import Attempt
+from workbench.tuning.result import table
 
 NAMES = {0: "NVIDIA H100 80GB HBM3", 1: "NVIDIA H200"}
 VARIANT = toy.steps_variant()
@@ -85,12 +88,12 @@ def test_a_process_measures_on_the_gpu_of_its_caller(current, monkeypatch):
     monkeypatch.setattr(isolation, "Worker", WorkerHere)
     monkeypatch.setattr(devices, "get", lambda name: Gpu())
     used = []
-    monkeypatch.setattr(isolation.InProcess, "evaluate", lambda *_: used.append(current.number))
+    monkeypatch.setattr(isolation.InProcess, "measured", lambda *_: used.append(current.number))
     current.number = 1
     measurer = isolation.InWorker(Gpu(), device_model())
     monkeypatch.setattr(measurer, "_replace_worker", lambda: None)
-    with pytest.raises(AttributeError):  # what evaluate returned is no trial
-        measurer.evaluate(VARIANT, {"STEPS": 1}, toy.ToyCase(count=64))
+    with pytest.raises(AttributeError):  # what it returned is no attempt
+        measurer.measured(Attempt.of(VARIANT, {"STEPS": 1}, toy.ToyCase(count=64), Gpu()))
     assert used == [1]
     isolation._measurer.cache_clear()
 

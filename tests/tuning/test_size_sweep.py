@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 import workbench as wb
 from workbench.cli import main
+from workbench.comparison.bench.size_sweep import MEMORY
+from workbench.comparison.bench.sizes import sizes_of
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.tuning.bench.size_sweep import MEMORY
-from workbench.tuning.bench.sizes import sizes_of
 
 KERNEL = """
 extern "C" __global__ void scaled(float *out, const float *x, int n)

@@ -75,8 +75,8 @@ def test_enumeration_is_brute_force(names, parameters, page):
 
 
 def test_rules_over_too_many_combinations_for_a_table_and_slabs(monkeypatch):
-    monkeypatch.setattr("workbench.tuning.space._TABLE_LIMIT", 5)
-    monkeypatch.setattr("workbench.tuning.space._SLAB", 7)
+    monkeypatch.setattr("workbench.tuning.search.space._TABLE_LIMIT", 5)
+    monkeypatch.setattr("workbench.tuning.search.space._SLAB", 7)
     rules = [restriction("two"), restriction("all"), restriction("one")]
     space = Space(PARAMETERS, rules)
     brute = [dict(zip(PARAMETERS, values, strict=True)) for values in itertools.product(*PARAMETERS.values())]

@@ -15,8 +15,8 @@ from toy import ALL_ENDS, tune_steps
 from workbench.base.recorded import recorded_folders
 from workbench.errors import ArgumentError, StoreError, UnknownNameError
 from workbench.tuning import Limits, Store, tune
-from workbench.tuning.replay import space_of
-from workbench.tuning.sweep import load, shipped, sweep_of
+from workbench.tuning.recorded.replay import space_of
+from workbench.tuning.recorded.sweep import load, shipped, sweep_of
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from workbench.cli import main
 from workbench.errors import StoreError
 from workbench.tuning import tune
-from workbench.tuning.replay import space_of
-from workbench.tuning.sweep import load
+from workbench.tuning.recorded.replay import space_of
+from workbench.tuning.recorded.sweep import load
 
 CACHE = {
     "device_name": "NVIDIA A100-PCIE-40GB",

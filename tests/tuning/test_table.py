@@ -17,7 +17,7 @@ import toy
 from workbench.errors import StaleTuningWarning, StoreError, StoreWarning, UnknownNameError
 from workbench.ops import tuned
 from workbench.ops.tuned import SIM_TABLE, TunedEntry, lookup, problem_record, user_folder
-from workbench.tuning import table
+from workbench.tuning.result import table
 
 VARIANT = toy.steps_variant(pages=(8, 16))
 OTHER = toy.steps_variant(pages=(8, 16), name="other")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from workbench.attention.ops.causal_attention import causal_attention, decode_step
-from workbench.tuning.bench.torch_counts import TorchCounts, count, cpu_seconds
+from workbench.comparison.bench.torch_counts import TorchCounts, count, cpu_seconds
 
 
 @pytest.mark.parametrize(

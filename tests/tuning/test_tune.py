@@ -17,9 +17,12 @@ from toy import ALL_ENDS, ENDS, WrongCase, tune_steps
 
 from workbench import ops
 from workbench.errors import ArgumentError, MissingToolError, UnknownNameError, WorkbenchError
-from workbench.tuning import Inputs, Store, evaluate
-from workbench.tuning.budget import budget_of
+from workbench.tuning import Store, device_model, evaluate
 from workbench.tuning.called_with import model_for
+from workbench.tuning.measuring.attempt import Attempt
+from workbench.tuning.measuring.inputs import Inputs
+from workbench.tuning.measuring.measure import InProcess
+from workbench.tuning.search.budget import budget_of
 
 
 def logged(log: Path, what: str = "run") -> Counter:
@@ -130,7 +133,16 @@ def test_one_configuration_that_crashes_alike_on_every_case_is_its_own_doing():
     assert run.outcomes == {"ok": 44, "crash": 4}
 
 
-def test_outputs_are_poisoned_and_inputs_renewed_after_a_failure():
+def test_inputs_are_made_anew_after_a_failure(monkeypatch):
+    made, original = [], toy.ToyCase.inputs
+    monkeypatch.setattr(toy.ToyCase, "inputs", lambda self, *given: made.append(given) or original(self, *given))
+    measurer, variant = InProcess(_sim(), device_model()), toy.steps_variant(behaviour=toy.fail_by_value)
+    for steps, expected in ((1, 1), (2, 1), (14, 1), (1, 2), (13, 2), (2, 2)):
+        measurer.tried(Attempt.of(variant, {"STEPS": steps}, toy.ToyCase(count=64), _sim()))
+        assert len(made) == expected, steps
+
+
+def test_outputs_are_poisoned():
     import torch
 
     inputs = Inputs(toy.ToyCase(count=64), "sim")
@@ -139,8 +151,6 @@ def test_outputs_are_poisoned_and_inputs_renewed_after_a_failure():
     tensors.out.zero_()
     assert inputs.of(problem) is tensors
     assert tensors.out.isnan().all()
-    inputs.forget()
-    assert inputs.of(problem) is not tensors
     whole = toy.ToyTensors(torch.zeros(3), torch.zeros(3, dtype=torch.int32))
     whole.renew()
     assert (whole.out == 2**31 - 1).all()

@@ -11,11 +11,11 @@ import warnings
 import pytest
 
 from benchmarks import tuner_speed
-from workbench.tuning import search
 from workbench.tuning.bench import tune
-from workbench.tuning.ranking import holm, rank_sum
-from workbench.tuning.replay import space_of
-from workbench.tuning.sweep import load, shipped
+from workbench.tuning.recorded.replay import space_of
+from workbench.tuning.recorded.sweep import load, shipped
+from workbench.tuning.search import strategies as search
+from workbench.tuning.search.ranking import holm, rank_sum
 
 
 @pytest.fixture(autouse=True)

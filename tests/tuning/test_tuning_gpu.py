@@ -12,9 +12,8 @@ from workbench import ops
 from workbench.attention.ops.paged_attention import case
 from workbench.launch import devices
 from workbench.ops.variant import CudaStep, CudaVariant
-from workbench.tuning.gpu_state import gpu_lost
-from workbench.tuning.isolation import InProcess
-from workbench.tuning.measure import DeviceLostError
+from workbench.tuning.measuring.gpu_state import gpu_lost
+from workbench.tuning.measuring.measure import DeviceLostError, InProcess, evaluate
 
 pytestmark = pytest.mark.gpu
 SMALL = case("small", num_seqs=1, context=20)
@@ -70,9 +69,8 @@ def test_a_kernel_that_spoils_the_context_costs_its_row(wild, tmp_path):
 
 def lose_the_context(wild) -> None:
     """Runs in a process of its own: nothing works there afterwards."""
-    measurer = InProcess(devices.get("cuda"), None)
     with pytest.raises(DeviceLostError, match="wild STRAY=1"):
-        measurer.evaluate(wild, {"STRAY": 1}, SMALL)
+        evaluate(wild, {"STRAY": 1}, SMALL, devices.get("cuda"))
     assert gpu_lost()
     with pytest.raises(RuntimeError):
         torch.zeros(1, device="cuda").add_(1).cpu()
@@ -80,7 +78,7 @@ def lose_the_context(wild) -> None:
 
 def test_without_a_process_of_its_own_the_run_ends_and_says_so(wild):
     from workbench.base.processes.worker import Worker
-    from workbench.tuning.shipping import Shipments
+    from workbench.tuning.measuring.shipping import Shipments
 
     worker = Worker(["test_tuning_gpu"])
     try:

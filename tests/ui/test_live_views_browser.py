@@ -200,8 +200,8 @@ def test_parallel_coordinates_have_a_line_for_each_configuration_with_a_time(pag
     from playwright.sync_api import expect
 
     from workbench.tuning import tune
-    from workbench.tuning.sweep import shipped
-    from workbench.tuning.view import TuningView
+    from workbench.tuning.recorded.sweep import shipped
+    from workbench.tuning.result.view import TuningView
 
     name = next(name for name in shipped() if name.startswith("paged_attention"))
     view = TuningView(tune("paged_attention", device=f"replay:{name}", strategy="random", budget=30))

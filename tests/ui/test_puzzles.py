@@ -12,9 +12,9 @@ from wrong_answers import DIRECT_TRANSPOSE, FOLDER, NOTEBOOKS, SOLUTIONS, WRONG,
 
 import workbench as wb
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.ui.puzzles import NAMES, puzzle
-from workbench.ui.puzzles.feedback import cells_of
-from workbench.ui.puzzles.task import LANGUAGES
+from workbench.puzzles import NAMES, puzzle
+from workbench.puzzles.feedback import cells_of
+from workbench.puzzles.task import LANGUAGES
 
 HEADER = "import triton\nimport triton.language as tl\n\n\n"
 
@@ -106,7 +106,7 @@ TRAP = 'out[threadIdx.x] = 1; if (threadIdx.x == 5) asm("trap;");'
     ],
 )
 def test_what_may_go_wrong_in_any_puzzle_is_named(monkeypatch, compiled, body, mistakes):
-    monkeypatch.setattr("workbench.ui.puzzles.task._SECONDS", 0.5)
+    monkeypatch.setattr("workbench.puzzles.task._SECONDS", 0.5)
     text = f'extern "C" __global__ void square(float *out, const float *x) {{ {body} }}'
     feedback = puzzle("map").check(compiled(text, "CUDA"))
     assert feedback.mistakes == mistakes

@@ -16,7 +16,7 @@ from toy import tune_steps
 
 from workbench.errors import ArgumentError
 from workbench.tuning import tune
-from workbench.tuning.view import TuningView, _duration, _Throttle
+from workbench.tuning.result.view import TuningView, _duration, _Throttle
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ def setup() -> None:
 @setup.command("pycuda")
 def setup_pycuda() -> None:
     """Build PyCUDA without a CUDA installation, and install it into this environment."""
-    from workbench.driver.pycuda_setup import install
+    from workbench.driver.clients.pycuda_setup import install
 
     install(say)
 
@@ -24,7 +24,7 @@ def setup_pycuda() -> None:
 @setup.command("cupy")
 def setup_cupy() -> None:
     """Install a CuPy for CUDA 13 that also runs on the simulated driver into this environment."""
-    from workbench.driver.cupy_setup import install
+    from workbench.driver.clients.cupy_setup import install
 
     say(f"CuPy {install(say)}")
 
@@ -32,7 +32,7 @@ def setup_cupy() -> None:
 @setup.command("nvcc")
 def setup_nvcc() -> None:
     """Install nvcc, the compiler of CUDA programs: 99 MB by pip; fetch the headers of cuBLAS and cuRAND."""
-    from workbench.driver.nvcc_setup import install
+    from workbench.driver.clients.nvcc_setup import install
 
     say(f"nvcc {install(say)}")
 

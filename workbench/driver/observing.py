@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from workbench.driver import masked_loads
+from workbench.driver.triton import masked_loads
 from workbench.driver.unwritten import Outputs
 from workbench.errors import KernelFault
 from workbench.ptx.warp_orders import rehearse

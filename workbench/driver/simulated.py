@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.base.home import home_part
 from workbench.base.time_limit import Limit, seconds_of
-from workbench.driver import cupy_client, cute_dsl, nvrtc_calls
+from workbench.driver import nvrtc_calls
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
-from workbench.driver.cuda_python import give_ptx, refuse_libraries, serve_runtime
+from workbench.driver.clients import cupy_client, cute_dsl
+from workbench.driver.clients.cuda_python import give_ptx, refuse_libraries, serve_runtime
 from workbench.driver.imports import loaded_instead
 from workbench.driver.library_files import library_path, runtime_path
 from workbench.errors import ArgumentError, DeviceUnavailableError
@@ -213,7 +214,7 @@ def provide_programs(facts: DeviceFacts, devices: int = 1, memory_bytes: int | N
     PyCUDA finds libraries relative to nvcc. cuTile's compiler, ``tileiras``, takes the ``ptxas`` of CUDA_ROOT.
     ``devices`` and ``memory_bytes``, as in `simulated_driver`, are what ``nvidia-smi`` lists.
     """
-    from workbench.driver import nvidia_smi
+    from workbench.driver.clients import nvidia_smi
     from workbench.driver.toolkit import toolkit_folder
 
     nvidia_smi.describe(facts, devices, _memory(memory_bytes))

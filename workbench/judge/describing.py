@@ -15,7 +15,7 @@ import torch
 
 from workbench.base import by_value
 from workbench.base.callers import at_user_line, line_of
-from workbench.driver.triton_calls import is_jit
+from workbench.driver.triton.calls import is_jit
 from workbench.errors import ArgumentError, CompileError, ConfigurationError, WorkbenchError
 from workbench.judge.description import argument_record
 from workbench.judge.foreign_files import shown

@@ -10,7 +10,7 @@ from typing import Any
 from workbench.analysis.check_report import CheckReport, notes_on
 from workbench.analysis.trace import Trace, trace_of
 from workbench.base.argument_kinds import checked_kinds
-from workbench.driver.triton_calls import is_jit, run_call
+from workbench.driver.triton.calls import is_jit, run_call
 from workbench.errors import ArgumentError
 from workbench.launch.loading import Kernel, kernel_to_launch
 from workbench.launch.sim import Simulator, run

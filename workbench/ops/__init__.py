@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.base.argument_kinds import checked_kinds, names_wrong_kinds
-from workbench.driver.triton_calls import compile_call, is_jit
+from workbench.driver.triton.calls import compile_call, is_jit
 from workbench.errors import ArgumentError
 from workbench.ops.op import Op
 from workbench.ops.registry import get, register

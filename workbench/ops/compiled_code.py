@@ -52,9 +52,14 @@ class CompiledCode:
     def __init__(self) -> None:
         self._kernels: dict[tuple, tuple] = {}
         self._plans: dict[tuple, Plan] = {}
+        self._given: tuple[tuple, tuple] = (), ()
         self._files: tuple[Path, ...] = ()
         self._stamps: tuple[int, ...] = ()
         self._until = 0.0
+
+    def keep(self, config: Config, problem: Any, arch: str, kernels: tuple) -> None:
+        """Keep kernels that are compiled already for the next call of `of` with the same arguments."""
+        self._given = (arch, problem, *config.items()), kernels
 
     def of(self, variant: Compilable, config: Config, problem: Any, arch: str, machine_code: bool) -> Plan:
         """Return the plan with the kernels of ``variant.kernels``, which compiles them the first time.
@@ -69,13 +74,19 @@ class CompiledCode:
         key = (arch, problem, *config.items())
         found = self._plans.get(key)
         if found is None:
-            # Most problems differ in what a launch depends on only, such as the lengths of a decode step.
-            variant.check(config, problem)
-            code = (arch, variant.code_key(config, problem))
-            if code not in self._kernels:
-                self._kernels[code] = variant.kernels(config, problem, arch, machine_code=machine_code)
-            found = self._plans[key] = variant.plan(config, problem, self._kernels[code])
+            given, kernels = self._given
+            if given != key:
+                kernels = self._compiled(variant, config, problem, arch, machine_code)
+            found = self._plans[key] = variant.plan(config, problem, kernels)
         return found
+
+    def _compiled(self, variant: Compilable, config: Config, problem: Any, arch: str, machine_code: bool) -> tuple:
+        variant.check(config, problem)
+        # Most problems differ in what a launch depends on only, such as the lengths of a decode step.
+        code = (arch, variant.code_key(config, problem))
+        if code not in self._kernels:
+            self._kernels[code] = variant.kernels(config, problem, arch, machine_code=machine_code)
+        return self._kernels[code]
 
     def _forget_old(self, variant: Compilable) -> None:
         stamps = tuple(stamp(path) for path in self._files)

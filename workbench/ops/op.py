@@ -111,7 +111,7 @@ class Op:
     ) -> Any:
         """Try the variants at several sizes of one case: ``op.sweep(cols=[512, 1024, 2048])``.
 
-        Arguments and result, a `workbench.tuning.bench.size_sweep.SizeSweep`, are those of `workbench.sweep_sizes`,
+        Arguments and result, a `workbench.comparison.bench.size_sweep.SizeSweep`, are those of `workbench.sweep_sizes`,
         which also takes sizes that have the name of an argument.
         """
         return handed_in("sweep_sizes")(

@@ -236,6 +236,10 @@ class Variant:
         """
         raise NotImplementedError
 
+    def remember(self, config: Config, problem: Any, arch: str, kernels: tuple) -> None:
+        """Keep what `kernels` returned for the next `run` with these arguments, which then compiles nothing."""
+        self._code.keep(config, problem, arch, kernels)
+
     def launches(self, config: Config, problem: Any, tensors: Any, kernels: tuple | None = None) -> tuple[Launch, ...]:
         """Return grid, block, arguments and shared memory of each kernel of one run, in the order of `kernels`.
 

@@ -21,8 +21,8 @@ from workbench.base.home import cache_part
 from workbench.base.kept_entries import hold, trim_entries
 from workbench.base.own_files import seal, sealed
 from workbench.base.progress import waiting
+from workbench.driver.clients.host_programs import FLAGS, include_options, link_options
 from workbench.driver.elf import read_elf
-from workbench.driver.host_programs import FLAGS, include_options, link_options
 from workbench.errors import ArgumentError, CompileError, MissingToolError
 from workbench.toolchain import disk_cache, nvcc, tools
 from workbench.toolchain.source import include_closure, read_source

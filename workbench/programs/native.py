@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench.base.terminal import say
-from workbench.driver.host_programs import load_libraries
+from workbench.driver.clients.host_programs import load_libraries
 from workbench.driver.library_files import runtime_path
 from workbench.driver.simulated import current
 from workbench.programs.compiling import advice_on_loading

@@ -155,7 +155,7 @@ def _bytes(gib: float | None) -> int | None:
 
 
 def _model_key(arch: str | None, model: str | None) -> str:
-    from workbench.driver.triton_driver import checked_model
+    from workbench.driver.triton.driver import checked_model
 
     return DEFAULT_MODEL if arch is None and model is None else checked_model(arch, model).key
 
@@ -214,7 +214,7 @@ def start_devices(
 
     torch's CUDA build gets a ``cuda`` device. With the CPU build, Triton kernels take CPU tensors.
     """
-    from workbench.driver.triton_driver import SimulatedTriton, checked_model
+    from workbench.driver.triton.driver import SimulatedTriton, checked_model
 
     wanted = checked_model(arch, model)
     watch(Watch(launches, wanted, check, trace, seconds_limit, strict, counts, fmad=fmad))

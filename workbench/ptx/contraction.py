@@ -33,7 +33,7 @@ from workbench.ptx.machine import OPCODES, core
 from workbench.ptx.operands import Constant, Operand, Register, Symbols
 
 _FIRST, _SECOND = core.Elementwise.source, core.Elementwise.source + 1
-_MINUS_PRODUCT, _MINUS_ADDEND = 1, 2  # as in core/contraction.cpp
+_MINUS_PRODUCT, _MINUS_ADDEND = 1, 2  # as in core/arithmetic/contraction.cpp
 _SUMS = ("add", "sub")
 _ONES = {"f32": 0x3F80_0000, "f64": 0x3FF0_0000_0000_0000}
 _SIGNS = {"f32": 1 << 31, "f64": 1 << 63}

@@ -3,7 +3,7 @@
 An index is followed backwards from each address through what keeps it a multiple or a sum: moves, conversions to 64
 bits, sums, products, shifts to the left, choices between two. What else makes a number (a remainder, a mask, a shift to
 the right, memory) ends the way: hash functions and random numbers wrap on purpose. The core then follows the values
-(core/wrapped.hpp), but only those that the ranges of the operands let wrap.
+(core/checks/wrapped.hpp), but only those that the ranges of the operands let wrap.
 """
 
 from __future__ import annotations

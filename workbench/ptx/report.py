@@ -28,16 +28,17 @@ class LineFacts:
     those bytes lay together, each counted per request. In shared memory ``wavefronts`` are the passes through the 32
     banks and ``ideal_wavefronts`` those without bank conflicts: one per 32 lanes of 4 bytes or less, 16 of 8 or 8 of 16
     with an active lane, and half as many for a load of 8 or 16 bytes in which every lane asks for the same address as
-    lane ^ 1, or lane ^ 2 (source: core/pattern.hpp). wgmma and tcgen05.mma, which have no requests, take one per 128
-    bytes of their operands there. In constant memory ``wavefronts`` are the different addresses of a request, which its
-    cache answers one by one.
+    lane ^ 1, or lane ^ 2 (source: core/checks/pattern.hpp). wgmma and tcgen05.mma, which have no requests, take one per
+    128 bytes of their operands there. In constant memory ``wavefronts`` are the different addresses of a request, which
+    its cache answers one by one.
 
     Bulk copies to shared memory read ``bytes``, and ``landed_bytes`` arrive in all blocks. ``filled_bytes`` of these
     lie outside the tensor; multicasts save the reads of the others beyond ``bytes``. ``barrier_waits`` is the waiting
     that a barrier caused: warp instructions by the logical clock of WarpSpan, summed over all warps and blocks.
     ``slow_paths`` are the executions of divisions, reciprocals and roots in which the operands of a lane need the
-    compiler's subroutine, such as a division of zero (source: core/slow_path.hpp). ``products`` are the multiply-adds
-    of tcgen05.mma, whose size is known at run time, and ``scale_bytes`` the bytes of the scale factors that it reads.
+    compiler's subroutine, such as a division of zero (source: core/arithmetic/slow_path.hpp). ``products`` are the
+    multiply-adds of tcgen05.mma, whose size is known at run time, and ``scale_bytes`` the bytes of the scale factors
+    that it reads.
 
     ``source`` and ``source_line`` are the place of the code, ``kernel_source`` and ``kernel_line`` the line of the
     kernel's own file that uses it; they differ for code inlined from a header. Counts are those of PTX; ptxas may merge

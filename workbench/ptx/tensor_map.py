@@ -1,7 +1,8 @@
 """Tensor maps: the tensor, and the box of it, that a bulk tensor copy (TMA) moves.
 
 The 128 bytes are opaque to programs: the driver writes them (``cuTensorMapEncodeTiled``), a compiler's host code (CuTe
-DSL's) or, field by field, a kernel (``tensormap.replace``). They have the hardware's form: ``ptx/core/tensor_map.hpp``.
+DSL's) or, field by field, a kernel (``tensormap.replace``). They have the hardware's form:
+``ptx/core/memory/tensor_map.hpp``.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from workbench.base.home import home
@@ -32,6 +33,11 @@ def stub_headers() -> Path:
 
 def pip_folders() -> list[Path]:
     """Return the folders of NVIDIA's pip packages, such as ``nvidia/cu13``, newest first."""
+    return list(_pip_folders(tuple(sys.path)))
+
+
+@functools.lru_cache(maxsize=4)
+def _pip_folders(path: tuple[str, ...]) -> list[Path]:
     spec = importlib.util.find_spec("nvidia")
     roots = [Path(path) for path in (spec.submodule_search_locations or [])] if spec else []
     found = [path for root in roots for path in root.glob("cu[0-9]*") if path.is_dir()]
@@ -57,20 +63,29 @@ def _is_drivers_nvcc(program: Path) -> bool:
     """Return True if a program is a simulated driver's nvcc, by its text: its home may be another than ours."""
     try:
         with open(program, "rb") as file:
-            return b"workbench.driver.nvcc" in file.read(512)
+            return b"workbench.driver.clients.nvcc" in file.read(512)
     except OSError:
         return False
 
 
 def toolkit_folders() -> list[Path]:
     """Return the folders of installed CUDA toolkits, in the order in which they are tried."""
-    candidates = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
+    return list(_toolkit_folders(*map(os.environ.get, ("CUDA_HOME", "CUDA_PATH", "PATH", "CONDA_PREFIX"))))
+
+
+@functools.lru_cache(maxsize=4)
+def _toolkit_folders(home: str | None, path: str | None, programs: str | None, conda: str | None) -> list[Path]:
+    """Look for the folders with these values of the environment's variables."""
     nvcc = installed("nvcc")
-    if nvcc:
-        candidates.append(str(nvcc.resolve().parent.parent))
-    candidates += [os.environ.get("CONDA_PREFIX"), "/usr/local/cuda"]
+    candidates = [home, path, str(nvcc.resolve().parent.parent) if nvcc else None, conda, "/usr/local/cuda"]
     folders = [Path(candidate) for candidate in candidates if candidate]
     return list(dict.fromkeys(folder for folder in folders if folder.is_dir() and not is_drivers(folder)))
+
+
+def look_again() -> None:
+    """Forget the folders that were found: something was installed."""
+    _pip_folders.cache_clear()
+    _toolkit_folders.cache_clear()
 
 
 def is_drivers(folder: Path) -> bool:

@@ -10,32 +10,29 @@ from workbench.base.lazy import lazily
 
 _LAZY = {
     "OUTCOMES": "workbench.base.trials.trial",
-    "STRATEGIES": "workbench.tuning.search",
-    "Budget": "workbench.tuning.budget",
-    "CaseWinner": "workbench.tuning.result",
-    "Choice": "workbench.tuning.result",
-    "DeviceLostError": "workbench.tuning.measure",
+    "STRATEGIES": "workbench.tuning.search.strategies",
+    "Budget": "workbench.tuning.search.budget",
+    "CaseWinner": "workbench.tuning.result.tuning_result",
+    "Choice": "workbench.tuning.result.tuning_result",
+    "DeviceLostError": "workbench.tuning.measuring.measure",
     "DeviceModel": "workbench.analysis.device_models",
-    "Inputs": "workbench.tuning.inputs",
-    "Limits": "workbench.tuning.measure",
-    "LiveTuning": "workbench.tuning.live",
+    "Limits": "workbench.tuning.measuring.attempt",
+    "LiveTuning": "workbench.tuning.result.live",
     "Prediction": "workbench.analysis.prediction.predict",
-    "Progress": "workbench.tuning.attempt",
-    "ProgressBar": "workbench.tuning.terminal",
-    "SizePoint": "workbench.tuning.bench.size_sweep",
-    "SizeSweep": "workbench.tuning.bench.size_sweep",
-    "Space": "workbench.tuning.space",
+    "Progress": "workbench.tuning.measuring.attempt",
+    "ProgressBar": "workbench.tuning.result.terminal",
+    "Space": "workbench.tuning.search.space",
     "Store": "workbench.base.trials.store",
-    "Sweep": "workbench.tuning.sweep_record",
+    "Sweep": "workbench.tuning.recorded.sweep_record",
     "Trial": "workbench.base.trials.trial",
-    "TuningRun": "workbench.tuning.run",
+    "TuningRun": "workbench.tuning.result.run",
     "device_model": "workbench.analysis.device_models",
     "device_models": "workbench.analysis.device_models",
-    "evaluate": "workbench.tuning.measure",
-    "lookup": "workbench.tuning.table",
+    "evaluate": "workbench.tuning.measuring.measure",
+    "lookup": "workbench.tuning.result.table",
     "predict": "workbench.analysis.prediction.predict",
-    "summary_table": "workbench.tuning.summary",
-    "sweep_of": "workbench.tuning.sweep",
+    "summary_table": "workbench.tuning.result.summary",
+    "sweep_of": "workbench.tuning.recorded.sweep",
     "tune": "workbench.tuning.tuner",
 }
 
@@ -50,25 +47,22 @@ if TYPE_CHECKING:
     from workbench.base.trials.store import Store as Store
     from workbench.base.trials.trial import OUTCOMES as OUTCOMES
     from workbench.base.trials.trial import Trial as Trial
-    from workbench.tuning.attempt import Progress as Progress
-    from workbench.tuning.bench.size_sweep import SizePoint as SizePoint
-    from workbench.tuning.bench.size_sweep import SizeSweep as SizeSweep
-    from workbench.tuning.budget import Budget as Budget
-    from workbench.tuning.inputs import Inputs as Inputs
-    from workbench.tuning.live import LiveTuning as LiveTuning
-    from workbench.tuning.measure import DeviceLostError as DeviceLostError
-    from workbench.tuning.measure import Limits as Limits
-    from workbench.tuning.measure import evaluate as evaluate
-    from workbench.tuning.result import CaseWinner as CaseWinner
-    from workbench.tuning.result import Choice as Choice
-    from workbench.tuning.run import TuningRun as TuningRun
-    from workbench.tuning.search import STRATEGIES as STRATEGIES
-    from workbench.tuning.space import Space as Space
-    from workbench.tuning.summary import summary_table as summary_table
-    from workbench.tuning.sweep import sweep_of as sweep_of
-    from workbench.tuning.sweep_record import Sweep as Sweep
-    from workbench.tuning.table import lookup as lookup
-    from workbench.tuning.terminal import ProgressBar as ProgressBar
+    from workbench.tuning.measuring.attempt import Limits as Limits
+    from workbench.tuning.measuring.attempt import Progress as Progress
+    from workbench.tuning.measuring.measure import DeviceLostError as DeviceLostError
+    from workbench.tuning.measuring.measure import evaluate as evaluate
+    from workbench.tuning.recorded.sweep import sweep_of as sweep_of
+    from workbench.tuning.recorded.sweep_record import Sweep as Sweep
+    from workbench.tuning.result.live import LiveTuning as LiveTuning
+    from workbench.tuning.result.run import TuningRun as TuningRun
+    from workbench.tuning.result.summary import summary_table as summary_table
+    from workbench.tuning.result.table import lookup as lookup
+    from workbench.tuning.result.terminal import ProgressBar as ProgressBar
+    from workbench.tuning.result.tuning_result import CaseWinner as CaseWinner
+    from workbench.tuning.result.tuning_result import Choice as Choice
+    from workbench.tuning.search.budget import Budget as Budget
+    from workbench.tuning.search.space import Space as Space
+    from workbench.tuning.search.strategies import STRATEGIES as STRATEGIES
     from workbench.tuning.tuner import tune as tune
 
 

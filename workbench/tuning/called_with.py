@@ -10,7 +10,7 @@ from workbench.analysis.device_models import DeviceModel, device_model, model_of
 from workbench.errors import ArgumentError
 from workbench.ops.op import Op
 from workbench.ops.variant import MACHINE_ARCHS, Case, Variant
-from workbench.tuning.space import Space
+from workbench.tuning.search.space import Space
 
 if TYPE_CHECKING:
     from workbench.launch.devices import Device

@@ -15,12 +15,11 @@ from workbench.base.trials.store import Store, default_path
 from workbench.base.trials.trial import Trial
 from workbench.errors import UnknownNameError
 from workbench.ops.sampled_case import SampledCase
-from workbench.tuning.attempt import ISOLATION, Setting
-from workbench.tuning.budget import Budget
-from workbench.tuning.gpu_state import disturbances
-from workbench.tuning.measure import Limits
-from workbench.tuning.run import TuningRun
-from workbench.tuning.space import Space, Strategy
+from workbench.tuning.measuring.attempt import ISOLATION, Limits, Setting
+from workbench.tuning.measuring.gpu_state import disturbances
+from workbench.tuning.result.run import TuningRun
+from workbench.tuning.search.budget import Budget
+from workbench.tuning.search.space import Space, Strategy
 
 if TYPE_CHECKING:
     from workbench.launch.devices import Device
@@ -33,7 +32,7 @@ class Options:
     """Options of `tune`, named like its arguments, with strategy and budget looked up.
 
     Raises the errors of `check_executor`, and UnknownNameError for an ``isolation`` that is not in
-    `workbench.tuning.attempt.ISOLATION`.
+    `workbench.tuning.measuring.attempt.ISOLATION`.
     """
 
     strategy: Strategy

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, NoReturn
 from workbench.analysis.device_models import placed
 from workbench.base.trials.trial import Trial, canonical, geometric_mean
 from workbench.errors import ArgumentError
-from workbench.tuning import table
-from workbench.tuning.attempt import Progress
-from workbench.tuning.attempts import Answers, Attempts
-from workbench.tuning.gpu_choice import use_gpu
-from workbench.tuning.isolation import NotTimedError
 from workbench.tuning.job import Options, Scouting, TuningJob
-from workbench.tuning.measure import with_prediction
-from workbench.tuning.replay import RecordedAnswers
-from workbench.tuning.replayed import ReplayedDevice
-from workbench.tuning.run import TuningRun, table_entries
-from workbench.tuning.space import Space
+from workbench.tuning.measuring.attempt import Progress
+from workbench.tuning.measuring.attempts import Answers, Attempts
+from workbench.tuning.measuring.gpu_choice import use_gpu
+from workbench.tuning.measuring.measure import NotTimedError, with_prediction
+from workbench.tuning.recorded.replay import RecordedAnswers
+from workbench.tuning.recorded.replayed import ReplayedDevice
+from workbench.tuning.result import table
+from workbench.tuning.result.run import TuningRun, table_entries
+from workbench.tuning.search.space import Space
 
 if TYPE_CHECKING:
     from workbench.ops.variant import Case, Config, Variant
@@ -151,7 +150,7 @@ def drive(answers: Answers, variant: Variant, space: Space, start: Config | None
 
 def _refuse(got: str) -> NoReturn:
     allowed = "a generator function that yields lists of configurations"
-    raise ArgumentError("strategy", got, allowed, "See workbench.tuning.search for examples.")
+    raise ArgumentError("strategy", got, allowed, "See workbench.tuning.search.strategies for examples.")
 
 
 def _score(answers: Answers, variant: Variant, config: Config) -> float:

@@ -17,17 +17,19 @@ from workbench.ops import selection
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
 from workbench.ops.variant import Case, Variant
-from workbench.tuning import called_with, replay, search, table
-from workbench.tuning.attempt import Progress
-from workbench.tuning.budget import Budget, budget_of
-from workbench.tuning.gpu_choice import current_gpu
+from workbench.tuning import called_with
 from workbench.tuning.job import Options, TuningJob
-from workbench.tuning.live import LiveTuning
-from workbench.tuning.measure import Limits
-from workbench.tuning.run import TuningRun
-from workbench.tuning.scouting import scoutings
+from workbench.tuning.measuring.attempt import Limits, Progress
+from workbench.tuning.measuring.gpu_choice import current_gpu
+from workbench.tuning.recorded import replay
+from workbench.tuning.result import table
+from workbench.tuning.result.live import LiveTuning
+from workbench.tuning.result.run import TuningRun
+from workbench.tuning.search import strategies as search
+from workbench.tuning.search.budget import Budget, budget_of
+from workbench.tuning.search.scouting import scoutings
+from workbench.tuning.search.space import Strategy
 from workbench.tuning.searching import run_job
-from workbench.tuning.space import Strategy
 
 QUICK_CONFIGURATIONS = 8
 """Number of configurations of each variant that ``quick`` tries."""
@@ -83,8 +85,8 @@ def tune(
     fastest of each case, and what the best single one costs there. Ctrl-C ends the search: finished attempts are kept
     and returned, with ``interrupted`` set.
 
-    Strategy "predicted" scouts first, in runs of its own that the store keeps (`workbench.tuning.scouting`). They count
-    neither for the budget nor for the result, which gives their number as ``scouted``.
+    Strategy "predicted" scouts first, in runs of its own that the store keeps (`workbench.tuning.search.scouting`).
+    They count neither for the budget nor for the result, which gives their number as ``scouted``.
 
     Args:
         op: name or `Op`.
@@ -94,7 +96,7 @@ def tune(
             instead of one. A replay compiles, runs, stores and records nothing, even with ``record``; it refuses
             arguments that say how to (model, store, retry_failed, limits, executor, isolation="process").
         strategy: "exhaustive", "random", "greedy", "predicted", "bayesian", "kernel_tuner:NAME", or a generator as in
-            `workbench.tuning.search`.
+            `workbench.tuning.search.strategies`.
         budget: for each variant, a number of configurations, which includes those from the store, or a time, "30s".
         store: file or `Store`; default ``$WORKBENCH_HOME/tuning.sqlite``.
         quick: a random sample of 8 configurations of each variant, unless strategy or budget say otherwise.
@@ -106,12 +108,12 @@ def tune(
         seed: seed of the strategy's random numbers.
         limits: when to stop a kernel or a compiler.
         executor: any `concurrent.futures.Executor`, whose workers try the configurations while this process keeps the
-            store; see `workbench.tuning.cluster`.
+            store; see `workbench.tuning.measuring.cluster`.
         background: return a `LiveTuning` at once: its ``widget()`` shows the progress and can stop the run, its
             ``result()`` is the TuningRun. The call itself still raises the errors of its arguments.
         isolation: "process" measures, and compiles Triton, in other processes, where a hang or a crash costs only one
-            configuration; "none" does so in this one; "auto" is "process" on a GPU (see `workbench.tuning.isolation`).
-            Workers of an executor do the same.
+            configuration; "none" does so in this one; "auto" is "process" on a GPU (see
+            `workbench.tuning.measuring.isolation`). Workers of an executor do the same.
         sample: on the simulator, for cases that are too large to run in full, count about so many blocks of each launch
             and scale to all of them (16 are a good number); the notes of the run say how well they stand for the rest.
             Kernels whose blocks can depend on each other run in full. On a GPU all blocks run.

@@ -122,7 +122,7 @@ def words_of(request: WarpRequest) -> int:
 
 
 def _phases(request: WarpRequest, offsets: Mapping[int, int]) -> list[list[int]]:
-    """Return the active lanes of each part of the warp that is served by itself, as core/access.hpp does."""
+    """Return the active lanes of each part of the warp that is served by itself, as core/memory/access.hpp does."""
     count = max(1, request.bytes_per_lane // WORD_BYTES)
     if (
         count > 1

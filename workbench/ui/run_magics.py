@@ -18,7 +18,7 @@ from workbench.base.architectures import MACHINE_ARCHS_TEXT
 from workbench.base.time_limit import NOTEBOOK_SECONDS, seconds_of
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.torch_device.starting import simulated_gpu
-from workbench.driver.triton_driver import SimulatedTriton, simulated_triton
+from workbench.driver.triton.driver import SimulatedTriton, simulated_triton
 from workbench.ui.magics import limit_of
 
 

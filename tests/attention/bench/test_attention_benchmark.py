@@ -158,7 +158,7 @@ def test_a_file_of_an_older_format_is_refused_with_the_remedy(tmp_path):
 def test_on_a_gpu_everything_is_torchs(monkeypatch, tmp_path):
     seen = []
     monkeypatch.setattr(benchmark.machine, "gpu_facts", lambda: FACTS)
-    monkeypatch.setattr("workbench.tuning.gpu_timing.GpuClock", SlowingClock)
+    monkeypatch.setattr("workbench.tuning.measuring.gpu_timing.GpuClock", SlowingClock)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: seen.append("emptied"))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (5, 7))
     monkeypatch.setattr(benchmark, "measuring", lambda *args: args)

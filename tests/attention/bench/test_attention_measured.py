@@ -14,7 +14,7 @@ from workbench.attention.bench.paged_attention.measured import Measurer
 from workbench.attention.bench.paged_attention.peers import FlashInfer, TorchSdpa
 from workbench.attention.ops.paged_attention import OP
 from workbench.launch import devices
-from workbench.tuning.gpu_timing import LEAST_SAMPLES
+from workbench.tuning.measuring.gpu_timing import LEAST_SAMPLES
 
 CELL = BenchmarkCell(8, 2, num_seqs=3, context=64, head_size=64)
 GB = 10**9

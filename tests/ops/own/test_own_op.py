@@ -20,7 +20,7 @@ from workbench.errors import ArgumentError, StaleTuningWarning, UnknownNameError
 from workbench.ops.own.files import load_op
 from workbench.ops.remedies import tune_remedy
 from workbench.ops.tuned import SIM_TABLE, TunedEntry, lookup, problem_record
-from workbench.tuning import table
+from workbench.tuning.result import table
 
 FILE = Path(softmax_ops.__file__)
 KERNELS = ("row_softmax", "row_softmax_kernel")
@@ -145,7 +145,7 @@ def test_it_is_benchmarked_on_every_case():
 
 @pytest.mark.gpu
 def test_it_is_benchmarked_on_a_gpu_beside_torch():
-    from workbench.tuning.bench.own_op import run
+    from workbench.comparison.bench.own_op import run
 
     result = run(row_softmax, ["small"], ["torch", *KERNELS], device="cuda")
     assert result.all_correct, str(result)

@@ -18,7 +18,7 @@ import workbench as wb
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.launch import devices
 from workbench.ops import registry, tuned
-from workbench.tuning.measure import evaluate
+from workbench.tuning.measuring.measure import evaluate
 
 
 @pytest.fixture(scope="module", autouse=True)

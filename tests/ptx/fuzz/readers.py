@@ -41,7 +41,7 @@ from workbench.ops import tuned
 from workbench.toolchain import compile_cuda_module
 from workbench.toolchain.cubin import Cubin
 from workbench.toolchain.ptx_text import kernels_of_ptx
-from workbench.tuning import sweep
+from workbench.tuning.recorded import sweep
 
 HERE = Path(__file__).parents[1]
 _SOURCES = (
@@ -247,7 +247,7 @@ def _changed_file(data: bytes, draw: random.Random) -> bytes:
 
 @functools.cache
 def _sweep_samples() -> list[bytes]:
-    from workbench.tuning import kernel_tuner_files
+    from workbench.tuning.recorded import kernel_tuner_files
 
     smallest = min(
         (path for folder in recorded_folders("sweeps") for path in folder.glob("*.json.gz")),

@@ -7,7 +7,7 @@ import os
 import sys
 
 SIZES = {
-    "workbench.tuning.gpu_timing": {"FLUSHED_BYTES": 1 << 20},
+    "workbench.tuning.measuring.gpu_timing": {"FLUSHED_BYTES": 1 << 20},
     "workbench.attention.bench.paged_attention.measured": {"_RESERVE_BYTES": 1 << 20, "_ROUNDS": 2},
     "workbench.attention.bench.paged_attention.benchmark": {"STREAMED_BYTES": 1 << 20, "_STREAMED_STEP": 1 << 16},
 }

@@ -30,7 +30,7 @@ from workbench.ops.expressions import cdiv
 from workbench.ops.variant import PARTS
 from workbench.ptx.sample import middles_of, parts_of
 from workbench.tuning.bench.results import Benchmark
-from workbench.tuning.ranking import spearman
+from workbench.tuning.search.ranking import spearman
 
 COLUMNS = ("batch", "seqlen", "heads", "head_size", "causal", "measured_us")
 ARCH = "sm_90"

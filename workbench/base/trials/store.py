@@ -136,7 +136,7 @@ class Store:
     def finish(self, key: str, trial: Trial) -> None:
         """Commit the result of a claimed row."""
         values = {name: getattr(trial, name) for name in _PLAIN}
-        values |= {name: canonical(_finite(getattr(trial, name))) for name in _JSON}
+        values |= {name: _json(getattr(trial, name)) for name in _JSON}
         for name in ("max_error", "predicted_seconds", "measured_seconds"):
             values[name] = None if values[name] is not None and math.isnan(values[name]) else values[name]
         identity = self._claimed.get(key)
@@ -154,7 +154,7 @@ class Store:
         """Replace the times of a finished row: a new prediction from its counts, or runs against the other leaders."""
         names = ("leader_samples", "timing", "prediction")
         plain = ("measured_seconds", "predicted_seconds", "predicted_for")
-        values = {name: canonical(_finite(getattr(trial, name))) for name in names}
+        values = {name: _json(getattr(trial, name)) for name in names}
         values |= {name: getattr(trial, name) for name in plain}
         self._file.write(lambda db: _set(db, key, **values))
 
@@ -270,6 +270,14 @@ def _trial(row: sqlite3.Row) -> Trial:
     decoded |= {name: tuple(decoded[name]) for name in ("samples", "leader_samples")}
     plain["from_cache"] = None if row["from_cache"] is None else bool(row["from_cache"])
     return Trial(case=row["case_name"], reused=True, **plain, **decoded)
+
+
+def _json(value: Any) -> str:
+    """Return canonical JSON, with infinity and NaN as text."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str, allow_nan=False)
+    except ValueError:
+        return canonical(_finite(value))
 
 
 def _finite(value: Any) -> Any:

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "../../ptx/core/half.hpp"
+#include "arithmetic/half.hpp"
 #include "calls.hpp"
 
 namespace workbench::host {

@@ -15,7 +15,7 @@ from workbench.analysis.device_models import device_model
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.base.time_limit import Limit
 from workbench.driver.attributes import DEFAULT_MODEL
-from workbench.driver.host_programs import load_libraries
+from workbench.driver.clients.host_programs import load_libraries
 from workbench.driver.imports import when_imported
 from workbench.driver.library_files import library_path
 from workbench.driver.simulated import Driver, current, real_device, simulated_driver
@@ -24,7 +24,7 @@ from workbench.driver.torch_device.child_processes import inherit_gpu, inherited
 from workbench.errors import ArgumentError, DeviceUnavailableError
 
 if TYPE_CHECKING:
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.driver.triton.driver import SimulatedTriton
 
 # Inductor's own launchers take machine code, Triton's takes PTX. The switch has one name in torch 2.11, one in 2.13.
 _INDUCTOR = {"TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER": "0", "TORCHINDUCTOR_USE_STATIC_TRITON_LAUNCHER": "0"}

@@ -17,7 +17,7 @@ from workbench.driver.passed_tensors import passing
 from workbench.driver.simulated import current
 
 if TYPE_CHECKING:
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.driver.triton.driver import SimulatedTriton
 
 _LAUNCH_ARGUMENTS = 9  # of Triton's launcher, before those of the kernel: grid, stream, function, metadata, hooks
 _on_cpu: Callable[[], SimulatedTriton] | None = None
@@ -38,7 +38,7 @@ def start(on_cpu: Callable[[], SimulatedTriton] | None = None, first_config: boo
     from triton.runtime import JITFunction
     from triton.runtime.autotuner import Autotuner
 
-    from workbench.driver import triton_kernel
+    from workbench.driver.triton import kernel as triton_kernel
 
     os.environ["TRITON_LIBCUDA_PATH"] = str(library_path().parent)
     given = os.environ.get("TRITON_CACHE_DIR")  # kernels without machine code stay apart from those of a GPU
@@ -83,7 +83,7 @@ def _by_device(run: Callable[..., Any]) -> Callable[..., Any]:
         devices = {kind for value in (*args, *kwargs.values()) if (kind := _device_of(value)) is not None}
         if devices != {"cpu"}:
             return run(function, *args, **kwargs)
-        from workbench.driver.triton_sessions import running
+        from workbench.driver.triton.sessions import running
 
         if running:
             return run(function, *args, **kwargs)
@@ -146,7 +146,7 @@ def benchmark(
     """
     import torch
 
-    from workbench.driver.triton_timing import answered
+    from workbench.driver.triton.timing import answered
 
     _say_predicted()
     for tensor in grad_to_none or ():
@@ -172,7 +172,7 @@ _said = False
 
 def _say_predicted() -> None:
     global _said
-    from workbench.driver.triton_timing import warn_of_prediction
+    from workbench.driver.triton.timing import warn_of_prediction
 
     driver = current()
     if not _said and driver is not None:

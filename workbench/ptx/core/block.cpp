@@ -5,16 +5,16 @@
 #include <memory>
 #include <thread>
 
-#include "allocation.hpp"
-#include "bulk_copy.hpp"
-#include "cluster.hpp"
+#include "memory/allocation.hpp"
+#include "memory/bulk_copy.hpp"
+#include "memory/cluster.hpp"
 #include "codes.hpp"
-#include "global_shadow.hpp"
-#include "mbarrier.hpp"
+#include "checks/global_shadow.hpp"
+#include "memory/mbarrier.hpp"
 #include "scheduler.hpp"
-#include "source_watch.hpp"
-#include "tensor_memory.hpp"
-#include "waits.hpp"
+#include "checks/source_watch.hpp"
+#include "matrices/tensor_memory.hpp"
+#include "checks/waits.hpp"
 
 namespace workbench::ptx {
 namespace {

@@ -2,8 +2,8 @@
 // itself provides.
 #include <atomic>
 
-#include "access.hpp"
-#include "device_heap.hpp"
+#include "memory/access.hpp"
+#include "memory/device_heap.hpp"
 #include "printf.hpp"
 
 namespace workbench::ptx {

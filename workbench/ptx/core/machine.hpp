@@ -11,9 +11,9 @@
 #include "calls.hpp"
 #include "codes.hpp"
 #include "operands.hpp"
-#include "traffic.hpp"
+#include "checks/traffic.hpp"
 #include "types.hpp"
-#include "wrapped.hpp"
+#include "checks/wrapped.hpp"
 
 namespace workbench::ptx {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "access.hpp"
+#include "memory/access.hpp"
 
 namespace workbench::ptx {
 namespace {

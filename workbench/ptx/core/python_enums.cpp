@@ -4,7 +4,7 @@
 
 #include "codes.hpp"
 #include "machine.hpp"
-#include "recorder.hpp"
+#include "checks/recorder.hpp"
 
 namespace nb = nanobind;
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <climits>
 
-#include "access.hpp"
-#include "observer.hpp"
-#include "waits.hpp"
+#include "memory/access.hpp"
+#include "checks/observer.hpp"
+#include "checks/waits.hpp"
 
 namespace workbench::ptx {
 namespace {

@@ -3,13 +3,13 @@
 #include <memory>
 #include <unordered_set>
 
-#include "lane_offsets.hpp"
+#include "checks/lane_offsets.hpp"
 #include "machine.hpp"
-#include "pattern.hpp"
-#include "pending_copies.hpp"
-#include "recorder.hpp"
-#include "shadow.hpp"
-#include "tensor_map.hpp"
+#include "checks/pattern.hpp"
+#include "memory/pending_copies.hpp"
+#include "checks/recorder.hpp"
+#include "checks/shadow.hpp"
+#include "memory/tensor_map.hpp"
 
 namespace workbench::ptx {
 

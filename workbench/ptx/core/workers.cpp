@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "allocation.hpp"
-#include "waits.hpp"
+#include "memory/allocation.hpp"
+#include "checks/waits.hpp"
 
 namespace workbench::ptx {
 

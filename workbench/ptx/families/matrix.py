@@ -132,7 +132,7 @@ _REPEATED = 255
 
 
 class Fragment(NamedTuple):
-    """Layout of a fragment's elements in registers (see core/matrix_memory.cpp).
+    """Layout of a fragment's elements in registers (see core/matrices/matrix_memory.cpp).
 
     ``places`` has the row and column that each bit of a register's number adds.
     """

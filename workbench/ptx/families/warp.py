@@ -262,8 +262,8 @@ def trap(parts: list[str]) -> Plan:
 def fence(parts: list[str]) -> Plan:
     """Plan a fence. Memory is sequentially consistent already: a fence only orders what the checks know.
 
-    See core/clocks.hpp. Among the fences between proxies, the checks know those of the async proxy and of tensor maps,
-    and the one for new mbarriers.
+    See core/checks/clocks.hpp. Among the fences between proxies, the checks know those of the async proxy and of tensor
+    maps, and the one for new mbarriers.
     """
     name = "fence.mbarrier_init" if parts[1] == "mbarrier_init" else "fence"
     if parts[1] == "proxy":

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from workbench.base.versions import versions
-from workbench.tuning.gpu_state import throttle_reasons
+from workbench.tuning.measuring.gpu_state import throttle_reasons
 
 _STATE = {
     "sm_clock_mhz": "clocks.sm",

@@ -29,10 +29,10 @@ from workbench.toolchain.nvrtc_client import DEFAULT_SECONDS
 from workbench.toolchain.occupancy import occupancy
 from workbench.tuning.bench.results import Benchmark
 from workbench.tuning.bench.spaces import SHIPPED, MeasuringConditions, PublishedSpace, load_space
-from workbench.tuning.ranking import kendall, spearman
-from workbench.tuning.sweep import load
-from workbench.tuning.sweep_checks import RefusedSweep
-from workbench.tuning.sweep_record import SUFFIXES, Sweep
+from workbench.tuning.recorded.sweep import load
+from workbench.tuning.recorded.sweep_checks import RefusedSweep
+from workbench.tuning.recorded.sweep_record import SUFFIXES, Sweep
+from workbench.tuning.search.ranking import kendall, spearman
 
 BEST = 10
 """Number of the best configurations that are always among the rows."""

@@ -16,10 +16,10 @@ import numpy as np
 
 from workbench.analysis.device_models import device_model, model_of_gpu
 from workbench.tuning.bench.results import Benchmark
-from workbench.tuning.calibration import GROUPS, Parts, PredictionCalibration, calibrate, counted_for
-from workbench.tuning.ranking import agreement
-from workbench.tuning.sweep import load, shipped
-from workbench.tuning.sweep_record import Sweep
+from workbench.tuning.recorded.calibration import GROUPS, Parts, PredictionCalibration, calibrate, counted_for
+from workbench.tuning.recorded.sweep import load, shipped
+from workbench.tuning.recorded.sweep_record import Sweep
+from workbench.tuning.search.ranking import agreement
 
 SPREAD = 1.5
 """Factor of one standard deviation by which a figure is scaled up or down; two thirds lie between."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.base.home import cuda_sources
 from workbench.errors import ArgumentError, WrongResultError
 from workbench.launch import load_cuda
-from workbench.tuning.gpu_timing import Clock, interleave
+from workbench.tuning.measuring.gpu_timing import Clock, interleave
 
 if TYPE_CHECKING:
     import torch

@@ -24,14 +24,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.tuning import kernel_tuner_strategies, search
 from workbench.tuning.bench.measured import sweeps_in
 from workbench.tuning.bench.results import Benchmark
-from workbench.tuning.ranking import holm, rank_sum
-from workbench.tuning.replay import space_of
-from workbench.tuning.space import Batches, Space, Strategy
-from workbench.tuning.sweep import load, shipped
-from workbench.tuning.sweep_record import Sweep
+from workbench.tuning.recorded.replay import space_of
+from workbench.tuning.recorded.sweep import load, shipped
+from workbench.tuning.recorded.sweep_record import Sweep
+from workbench.tuning.search import kernel_tuner_strategies
+from workbench.tuning.search import strategies as search
+from workbench.tuning.search.ranking import holm, rank_sum
+from workbench.tuning.search.space import Batches, Space, Strategy
 
 TOLERANCE = 0.02
 """Share above the best of the sweep within which a configuration is good enough."""

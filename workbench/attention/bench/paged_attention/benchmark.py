@@ -172,8 +172,8 @@ def _on_gpu(
 
     import torch
 
-    from workbench.tuning.gpu_state import gpu_lost
-    from workbench.tuning.gpu_timing import GpuClock
+    from workbench.tuning.measuring.gpu_state import gpu_lost
+    from workbench.tuning.measuring.gpu_timing import GpuClock
 
     def free_bytes() -> int:
         gc.collect()

@@ -16,7 +16,7 @@ from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, LedgerRow
 from workbench.errors import ConfigurationError
 from workbench.ops.kept_zeros import forget
-from workbench.tuning.gpu_timing import MOST_SAMPLES, RELATIVE_ERROR, Clock, interleave, median_error
+from workbench.tuning.measuring.gpu_timing import MOST_SAMPLES, RELATIVE_ERROR, Clock, interleave, median_error
 
 _ROUNDS = 10
 """Number of rounds of all contenders between two checks of the noise and the time."""

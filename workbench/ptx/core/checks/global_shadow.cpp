@@ -1,0 +1,854 @@
+#include "checks/global_shadow.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "memory/cluster.hpp"
+#include "checks/source_watch.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+constexpr u16 kUnknownPc = 0xffff;
+constexpr std::size_t kExtras = 13, kSectors = 5;  // so many extra records for so many sectors
+
+inline u16 short_pc(s32 pc) { return pc < kUnknownPc ? static_cast<u16>(pc) : kUnknownPc; }
+inline s32 long_pc(u16 pc) { return pc == kUnknownPc ? -1 : pc; }
+
+bool has(const std::vector<u64>& blocks, u32 index) {
+  return index / 64 < blocks.size() && (blocks[index / 64] >> index % 64 & 1);
+}
+
+constexpr u32 kLineSectors = 4;
+
+inline u64 sectors_of(const Buffer& buffer) {
+  return ((buffer.address + buffer.size + 31) >> 5) - (buffer.address >> 5);
+}
+inline u64 lines_of(const Buffer& buffer) {
+  return ((buffer.address + buffer.size + 127) >> 7) - (buffer.address >> 7);
+}
+
+// Marks of launches before count, and those of one that runs beside this one.
+u32 written_of(const Buffer& buffer, u64 sector) {
+  if (!buffer.written) return ~0u;
+  return std::atomic_ref<u32>(buffer.written[sector - (buffer.address >> 5)])
+      .load(std::memory_order_relaxed);
+}
+
+void mark_written(const Buffer& buffer, u64 sector, u32 bytes) {
+  if (!(bytes & ~written_of(buffer, sector))) return;
+  std::atomic_ref<u32>(buffer.written[sector - (buffer.address >> 5)])
+      .fetch_or(bytes, std::memory_order_relaxed);
+  std::atomic_ref<u32>(buffer.first_writes).store(1, std::memory_order_relaxed);
+}
+
+bool line_is_written(const Buffer& buffer, u64 first) {
+  if (!buffer.written) return true;
+  u32 all = ~0u;
+  for (u32 k = 0; k < kLineSectors; ++k) all &= written_of(buffer, first + k);
+  return all == ~0u;
+}
+
+// Which pairs of bytes of a sector some bytes lie in, and back.
+u16 pairs_of(u32 bytes) {
+  u32 pairs = 0;
+  for (u32 i = 0; i < 16; ++i) pairs |= (bytes >> 2 * i & 3 ? 1u : 0u) << i;
+  return static_cast<u16>(pairs);
+}
+u32 bytes_of(u16 pairs) {
+  u32 bytes = 0;
+  for (u32 i = 0; i < 16; ++i) bytes |= (pairs >> i & 1 ? 3u : 0u) << 2 * i;
+  return bytes;
+}
+
+// Adds blocks to a set; true if some were missing.
+bool unite(std::vector<u64>& into, const std::vector<u64>& from) {
+  if (into.size() < from.size()) into.resize(from.size());
+  u64 fresh = 0;
+  for (std::size_t i = 0; i < from.size(); ++i) fresh |= from[i] & ~into[i], into[i] |= from[i];
+  return fresh != 0;
+}
+
+}  // namespace
+
+// ---- pages ----
+
+std::mutex ShadowPages::mutex_;
+ShadowPages::Pages ShadowPages::idle_;
+
+void ShadowPages::Pages::free() {
+  std::free(sectors), std::free(lines);
+  *this = {};
+}
+
+ShadowPages::ShadowPages(u64 sectors, u64 lines, u64 blocks) {
+  {
+    std::lock_guard lock(mutex_);
+    std::swap(pages_, idle_);
+  }
+  if (pages_.capacity < sectors || pages_.lines_capacity < lines ||
+      u64{pages_.next} + blocks + 1 > UINT32_MAX) {
+    pages_.free();
+    pages_.sectors = zeros<GlobalSector>(sectors).release();
+    pages_.lines = zeros<GlobalLine>(lines).release();
+    pages_.capacity = sectors, pages_.lines_capacity = lines;
+    if (!pages_.sectors || !pages_.lines) {
+      pages_.free();
+      throw std::bad_alloc();
+    }
+  }
+  base_ = pages_.next;
+  pages_.next += static_cast<u32>(blocks) + 1;
+}
+
+ShadowPages::~ShadowPages() {
+  if (pages_.capacity <= kKept) {
+    std::lock_guard lock(mutex_);
+    if (pages_.capacity >= idle_.capacity) std::swap(pages_, idle_);
+  }
+  pages_.free();
+}
+
+// ---- requests ----
+
+GlobalShadow::GlobalShadow(Launch& launch) : launch_(launch), shared_(launch.threads > 1) {
+  for (const Buffer& buffer : launch.buffers) {
+    const u64 sectors = sectors_of(buffer);
+    sectors_ += sectors, lines_ += lines_of(buffer);
+  }
+  // A launch with more blocks than there are numbers runs unchecked; it would take days.
+  if (static_cast<u64>(launch.blocks()) >= UINT32_MAX / 2) return;
+  pages_ = std::make_unique<ShadowPages>(sectors_, lines_, static_cast<u64>(launch.blocks()));
+  base_ = pages_->base();
+  most_extras_ = kExtras * sectors_ / kSectors;
+  extras_.reserve(most_extras_);  // only what is used is ever touched
+  GlobalSector* next = pages_->sectors();
+  GlobalLine* next_line = pages_->lines();
+  for (Buffer& buffer : launch.buffers) {
+    buffer.shadow = next, buffer.lines = next_line;
+    next += sectors_of(buffer), next_line += lines_of(buffer);
+  }
+}
+
+u64 GlobalShadow::bytes() const {
+  u64 total = pages_ ? sectors_ * sizeof(GlobalSector) + lines_ * sizeof(GlobalLine) +
+                           extras_.size() * sizeof(Extra)
+                     : 0;
+  for (const Buffer& buffer : launch_.buffers)
+    total += buffer.written ? sectors_of(buffer) * sizeof(u32) : 0;
+  return total;
+}
+
+GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, const u64* addresses,
+                                          u32 mask, u32 bytes) const {
+  const Block& block = *warp.block;
+  const Clocks& clocks = block.shadow->clocks;
+  const u32 index = static_cast<u32>(warp.index);
+  return {warp,
+          in,
+          addresses,
+          mask,
+          bytes,
+          base_ + 1 + static_cast<u32>(block.index),
+          index,
+          index << kWarpShift | std::min(clocks.since(warp.agent), kLatest),
+          index << kWarpShift | std::min(clocks.step(warp.agent), kLatest),
+          short_pc(block.pc_of(in)),
+          {0, 0, 0}};
+}
+
+// Calls on_sector(buffer, piece, sector of the shadow) for each piece of a request. For a line that
+// is not open it asks on_line(buffer, piece, line) first, and goes by sectors where that says
+// false.
+template <class OnSector, class OnLine>
+void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnSector on_sector,
+                                  OnLine on_line) {
+  const Block& block = *who.warp.block;
+  const LanePieces& pieces = divided.pieces;
+  const Buffer* buffer = block.last_buffer[static_cast<std::size_t>(block.pc_of(who.in))];
+  const auto held = hold();
+  if (buffer &&
+      buffer->shadow) {  // the checks mostly wait for these lines, so ask for all of them first
+    const u64 first = buffer->address >> 5, sectors = sectors_of(*buffer);
+    for (int i = 0; i < pieces.count; ++i) {
+      const u64 sector = divided.base + pieces.all[i].sector;
+      if (sector - first >= sectors) continue;
+      __builtin_prefetch(buffer->lines + (sector / kLineSectors - first / kLineSectors), 1);
+      if (!pieces.all[i].line) __builtin_prefetch(buffer->shadow + (sector - first), 1);
+    }
+  }
+  for (int i = 0; i < pieces.count; ++i) {
+    Piece piece = pieces.all[i];
+    piece.sector += divided.base, piece.changed |= piece.bytes & divided.changed;
+    const u64 address = piece.sector << 5 | static_cast<u64>(__builtin_ctz(piece.bytes));
+    if (!buffer || address - buffer->address >= buffer->size) buffer = block.find(address, 1);
+    if (!buffer || !buffer->shadow) continue;
+    GlobalLine& line =
+        buffer->lines[piece.sector / kLineSectors - (buffer->address >> 5) / kLineSectors];
+    GlobalSector* sector = buffer->shadow + (piece.sector - (buffer->address >> 5));
+    const bool is_open = line.block > base_ && line.state == GlobalLine::open;
+    if (piece.line && !is_open && on_line(*buffer, piece, line)) continue;
+    if (!is_open) open(line, who, sector - piece.sector % kLineSectors);
+    if (!piece.line) {
+      on_sector(*buffer, piece, *sector);
+      continue;
+    }
+    for (u32 k = 0; k < kLineSectors; ++k) {
+      Piece part = piece;
+      part.sector += k, part.lanes = piece.lanes.from(k);
+      on_sector(*buffer, part, sector[k]);
+    }
+  }
+}
+
+// `Again`: what has been read before is read until now.
+template <bool Again>
+void GlobalShadow::read_pieces(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                               u32 bytes) {
+  Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
+  const Divided divided{pattern.pieces(addresses), pattern.base(addresses), 0};
+  if (divided.pieces.lines && read_lines(warp, in, divided.pieces, divided.base)) return;
+  Asking who = asking(warp, in, addresses, mask, bytes);
+  warp.block->shadow->clocks.touch(warp.agent);
+  if (!Again && launch_.overlapped) check_overlap(who, false);
+  const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
+    if (!Again) check_written(who, buffer, piece);
+    if (!fresh(sector)) {
+      sector = {};
+      sector.read = read_of(who, piece.bytes, piece.lanes);
+      return;
+    }
+    if (sector.write.block > base_) check_writes(who, piece, sector);
+    const bool again = sector.read.block == who.block && sector.read.when == who.when &&
+                       sector.read.lanes == piece.lanes && !(piece.bytes & ~sector.read.bytes);
+    if (!again && !read_by_two(who, piece.bytes, sector)) record_read(who, piece, sector);
+  };
+  for_each_piece(who, divided, on_sector,
+                 [&](const Buffer& buffer, const Piece& piece, GlobalLine& line) {
+                   return line_is_written(buffer, piece.sector) && read_line(who, piece, line);
+                 });
+}
+
+void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                        u32 bytes) {
+  read_pieces<false>(warp, in, addresses, mask, bytes);
+}
+
+void GlobalShadow::read_again(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                              u32 bytes) {
+  read_pieces<true>(warp, in, addresses, mask, bytes);
+}
+
+void GlobalShadow::check_sources(Warp& warp, const Instruction& in, const u64* addresses, u32 lanes,
+                                 u32 bytes, int by) const {
+  const SourceWatch* const sources = warp.block->sources;
+  if (!sources || !lanes) return;
+  const Asking who = asking(warp, in, addresses, lanes, bytes);
+  sources->check(warp, in, addresses, lanes, bytes, by, [&](s64 block, u32 index, u32 step) {
+    return published(base_ + 1 + static_cast<u32>(block),
+                     index << kWarpShift | std::min(step, kLatest), who);
+  });
+}
+
+void GlobalShadow::check_sources(const Asking& who, u32 lanes, const LanePieces& pieces,
+                                 u64 base) const {
+  const SourceWatch* const sources = who.warp.block->sources;
+  if (!sources || !lanes || who.in.flags & kAsyncProxy || !sources->near(pieces, base)) return;
+  check_sources(who.warp, who.in, who.addresses, lanes, who.width, -1);
+}
+
+void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                         u32 bytes, u32 changed) {
+  Asking who = asking(warp, in, addresses, mask, bytes);
+  if (launch_.overlapped) check_overlap(who, true);
+  const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
+    mark_written(buffer, piece.sector, piece.bytes);
+    if (fresh(sector)) return write_sector(who, piece, sector);
+    sector = {};
+    sector.write = write_of(who, piece.bytes, piece.lanes);
+  };
+  const auto on_line = [&](const Buffer& buffer, const Piece& piece, GlobalLine& line) {
+    if (!changed || !write_line(who, piece, line)) return false;
+    for (u32 k = 0; k < kLineSectors; ++k) mark_written(buffer, piece.sector + k, ~0u);
+    return true;
+  };
+  Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
+  const LanePieces& known = pattern.pieces(addresses);
+  check_sources(who, changed & mask, known, pattern.base(addresses));
+  if (!changed || (changed == mask && !known.repeats))
+    return for_each_piece(who, {known, pattern.base(addresses), changed ? ~0u : 0u}, on_sector,
+                          on_line);
+  LanePieces pieces;
+  split_by_lanes(addresses, mask, bytes, changed, pieces);
+  if (pieces.clashing) report_clash(who, pieces.clashing);
+  for_each_piece(who, {pieces, 0, 0}, on_sector, on_line);
+}
+
+void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                          u32 bytes, bool is_write, bool is_read) {
+  Asking who = asking(warp, in, addresses, mask, bytes);
+  if (launch_.overlapped) check_overlap(who, is_write);
+  // An atomic acquires before it releases: it hands on what it learnt.
+  if (is_read && (shared_ || !flags_.empty()))
+    PTX_FOR_EACH_LANE (lane, mask) acquire(warp, addresses[lane], in.flags & kAcquire);
+  Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
+  const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
+    if (is_read) check_written(who, buffer, piece);
+    if (is_write) mark_written(buffer, piece.sector, piece.bytes);
+    if (is_write && sector.write.block > base_) check_writes(who, piece, sector);
+  };
+  if (is_write) check_sources(who, mask, pattern.pieces(addresses), pattern.base(addresses));
+  for_each_piece(who, {pattern.pieces(addresses), pattern.base(addresses), 0}, on_sector,
+                 [](const Buffer&, const Piece&, GlobalLine&) { return false; });
+  if (is_write)
+    PTX_FOR_EACH_LANE (lane, mask) publish(warp, addresses[lane]);
+}
+
+// ---- lines ----
+
+// True if nobody has accessed the lines so far, or only these lanes just now, as is nearly always
+// so in a kernel that streams. What it did where it is false in the end is what read_line does.
+bool GlobalShadow::read_lines(const Warp& warp, const Instruction& in, const LanePieces& pieces,
+                              u64 base) {
+  const Block& block = *warp.block;
+  const s32 pc = block.pc_of(in);
+  const Buffer* const buffer = block.last_buffer[static_cast<std::size_t>(pc)];
+  if (!buffer || !buffer->shadow || buffer->written || launch_.overlapped) return false;
+  Clocks& clocks = block.shadow->clocks;
+  clocks.touch(warp.agent);
+  const u32 step = std::min(clocks.step(warp.agent), kLatest);
+  GlobalLine mine{base_ + 1 + static_cast<u32>(block.index),
+                  static_cast<u32>(warp.index) << kWarpShift | step, short_pc(pc)};
+  const auto held = hold();
+  const u64 first = buffer->address >> 7;
+  for (int i = 0; i < pieces.count; ++i) {
+    const u64 sector = base + pieces.all[i].sector;
+    if ((sector << 5) - buffer->address >= buffer->size) return false;
+    GlobalLine& line = buffer->lines[sector / kLineSectors - first];
+    mine.lanes = pieces.all[i].lanes;
+    if (line.block <= base_)
+      line = mine;
+    else if (line.state != GlobalLine::read || line.block != mine.block || line.when != mine.when ||
+             line.lanes != mine.lanes)
+      return false;
+  }
+  return true;
+}
+
+// False if the line has to be opened first, as it is wherever there is more to say than that one
+// access comes after another.
+bool GlobalShadow::read_line(const Asking& who, const Piece& piece, GlobalLine& line) const {
+  if (line.block > base_) {
+    if (line.state != GlobalLine::read) return false;
+    if (same(line, who)) {
+      if (line.lanes != piece.lanes) return false;
+      if (line.when == who.when) return true;
+    } else if (!before(line, who)) {
+      return false;
+    }
+  }
+  line = {who.block, who.when, who.pc, piece.lanes, GlobalLine::read};
+  return true;
+}
+
+bool GlobalShadow::write_line(const Asking& who, const Piece& piece, GlobalLine& line) const {
+  if (line.block > base_) {
+    const bool of_each_lane = same(line, who) && line.lanes == piece.lanes && piece.lanes.single();
+    if (!of_each_lane && (same(line, who) || !before(line, who))) return false;
+  }
+  line = {who.block, who.since, who.pc, piece.lanes, GlobalLine::written};
+  return true;
+}
+
+// Hands what is known of a line on to its sectors.
+void GlobalShadow::open(GlobalLine& line, const Asking& who, GlobalSector* sectors) const {
+  if (line.block > base_) {
+    for (u32 k = 0; k < kLineSectors; ++k) {
+      sectors[k] = {};
+      GlobalAccess& access = line.state == GlobalLine::read ? sectors[k].read : sectors[k].write;
+      access = {line.block, line.when, ~0u, line.pc, line.lanes.from(k)};
+    }
+  }
+  line.block = who.block, line.state = GlobalLine::open;
+}
+
+// ---- one sector ----
+
+template <class Access>
+bool GlobalShadow::before(const Access& access, const Asking& who) const {
+  const Block& block = *who.warp.block;
+  const u32 warp = access.when >> kWarpShift;
+  if (access.block == who.block && warp == who.index)
+    return !same(access, who) || (who.when & kLatest) == kLatest;
+  u32 rank = block.rank;
+  if (access.block != who.block) {
+    const auto& blocks = block.cluster->blocks;
+    for (rank = 0;
+         rank < blocks.size() && base_ + 1 + static_cast<u32>(blocks[rank]->index) != access.block;)
+      ++rank;
+    if (rank == blocks.size()) return published(access.block, access.when, who);
+  }
+  const Clocks& clocks = block.shadow->clocks;
+  const u32 agent = rank * static_cast<u32>(block.warps->size()) + warp;
+  if ((access.when & kLatest) < clocks.step_after(agent, clocks.since_start(who.warp.agent, agent)))
+    return true;
+  return access.block != who.block && published(access.block, access.when, who);
+}
+
+// Bytes that both touch, neither before the other; between_lanes(bytes) says which of them, where
+// both are of one step.
+template <class F>
+inline u32 GlobalShadow::unordered(const GlobalAccess& access, const Asking& who, u32 bytes,
+                                   F between_lanes) const {
+  const u32 both = access.bytes & bytes;
+  if (!both || before(access, who)) return 0;
+  return same(access, who) ? between_lanes(both) : both;
+}
+
+// Goes through the extra records; drops those for which keep(extra) is false.
+template <class F>
+void GlobalShadow::for_each_extra(GlobalSector& sector, F keep) {
+  u32 last = 0;  // that was kept
+  for (u32 index = sector.more; index;) {
+    Extra& extra = extras_[index - 1];
+    const u32 next = extra.next;
+    if (keep(extra)) {
+      last = index;
+    } else {
+      if (last)
+        extras_[last - 1].next = next & kMostIndex;
+      else
+        sector.more = next;
+      extra.next = free_extra_ & kMostIndex, free_extra_ = index;
+    }
+    index = next;
+  }
+}
+
+void GlobalShadow::add(GlobalSector& sector, const GlobalAccess& access, bool is_write) {
+  u32 index = free_extra_;
+  if (index) {
+    free_extra_ = extras_[index - 1].next;
+  } else if (extras_.size() < most_extras_) {
+    extras_.emplace_back();
+    index = static_cast<u32>(extras_.size());
+  } else if (sector.more) {
+    extras_[sector.more - 1] = {access, extras_[sector.more - 1].next, is_write};
+    return;
+  } else {
+    return;
+  }
+  extras_[index - 1] = {access, sector.more & kMostIndex, is_write};
+  sector.more = index;
+}
+
+// What one reads, or changes by a strong access, must have been stored before, or by itself.
+void GlobalShadow::check_writes(Asking& who, const Piece& piece, const GlobalSector& sector) const {
+  const auto between_lanes = [&](const GlobalAccess& access) {
+    return [&, lanes = access.lanes](u32 bytes) { return piece.lanes.beyond(lanes, bytes); };
+  };
+  const auto for_each_write = [&](auto function) {
+    function(sector.write);
+    for (u32 i = sector.more; i; i = extras_[i - 1].next)
+      if (extras_[i - 1].is_write) function(extras_[i - 1].access);
+  };
+  u32 open = 0;
+  for_each_write([&](const GlobalAccess& access) {
+    open |= unordered(access, who, piece.bytes, between_lanes(access));
+  });
+  if (sector.agreed) open &= ~bytes_of(sector.agreed);
+  if (!open) return;
+  u32 own = 0;  // stored here as well
+  for_each_write([&](const GlobalAccess& access) {
+    if (access.block != who.block || access.when >> kWarpShift != who.index) return;
+    const u32 both = access.bytes & piece.bytes;
+    own |= same(access, who) ? both & ~piece.lanes.beyond(access.lanes, both) : both;
+  });
+  for_each_write([&](const GlobalAccess& access) {
+    if (const u32 bytes = unordered(access, who, open & ~own, between_lanes(access)))
+      report(who, piece, bytes, access);
+  });
+}
+
+// Whether two other blocks have read these bytes, which the block that asks has not accessed, and
+// nobody comes after any of them: then record_read would change nothing. False if unsure.
+bool GlobalShadow::read_by_two(const Asking& who, u32 bytes, const GlobalSector& sector) const {
+  if (!flags_.empty() || who.warp.block->cluster->blocks.size() > 1) return false;
+  u32 once = 0, twice = 0;
+  const auto meet = [&](const GlobalAccess& access) {
+    twice |= once & access.bytes, once |= access.bytes;
+    return access.block > base_ && access.block != who.block;
+  };
+  if (!meet(sector.read)) return false;
+  for (u32 i = sector.more; i; i = extras_[i - 1].next)
+    if (!extras_[i - 1].is_write && !meet(extras_[i - 1].access)) return false;
+  return !(bytes & ~twice);
+}
+
+// What comes after this read comes after all that it comes after: those can be forgotten for the
+// bytes it touches.
+void GlobalShadow::record_read(const Asking& who, const Piece& piece, GlobalSector& sector) {
+  const u32 bytes = piece.bytes;
+  u32 once = 0, twice = 0;              // bytes with that many concurrent readers in other warps
+  u32 lanes_once = 0, lanes_twice = 0;  // likewise in other lanes of this one
+  bool found = false, by_others_earlier = false;
+  GlobalAccess *mine_already = nullptr,
+               *lanes_already = nullptr;  // at another instruction; of other lanes
+  const auto meet = [&](GlobalAccess& access) {
+    if (access.block <= base_) return false;
+    if (same(access, who)) {
+      if (access.lanes == piece.lanes) {
+        if (access.when != who.when)
+          access.bytes &= ~bytes;  // who may not write after this one may not after either
+        else if (access.pc == who.pc || !(bytes & ~access.bytes))
+          access.bytes |= bytes, found = true;
+        else
+          mine_already = &access;
+      } else {
+        lanes_twice |= lanes_once & access.bytes, lanes_once |= access.bytes,
+            lanes_already = &access;
+        by_others_earlier |= access.when != who.when;
+      }
+    } else if (access.bytes & bytes) {
+      if (before(access, who))
+        access.bytes &= ~bytes;
+      else
+        twice |= once & access.bytes, once |= access.bytes;
+    }
+    if (!access.bytes) access = {};
+    return access.bytes != 0;
+  };
+  meet(sector.read);
+  if (sector.more)
+    for_each_extra(sector, [&](Extra& extra) { return extra.is_write || meet(extra.access); });
+  if (by_others_earlier && (bytes & lanes_twice)) {  // the values of these may have been handed on
+    const auto forget = [&](GlobalAccess& access) {
+      if (same(access, who) && access.when != who.when && access.lanes != piece.lanes)
+        access.bytes &= ~(bytes & lanes_twice);
+      if (!access.bytes) access = {};
+      return access.bytes != 0;
+    };
+    forget(sector.read);
+    for_each_extra(sector, [&](Extra& extra) { return extra.is_write || forget(extra.access); });
+    lanes_already = nullptr, lanes_twice = 0;
+  }
+  const u32 left = bytes & ~twice & ~lanes_twice;
+  if (found || !left) return settle(sector);
+  const GlobalAccess mine =
+      read_of(who, mine_already ? left & ~mine_already->bytes : left, piece.lanes);
+  if (!mine.bytes) return settle(sector);
+  if (sector.read.block <= base_)
+    sector.read = mine;
+  else if (mine_already && crowded())
+    mine_already->bytes |= left;
+  else if (lanes_already && crowded())
+    lanes_already->bytes |= left, lanes_already->lanes = Lanes::unknown();
+  else
+    add(sector, mine, false);
+}
+
+// A sector that knows of anything knows of a write or has a first reader.
+void GlobalShadow::settle(GlobalSector& sector) {
+  if (fresh(sector) || !sector.more) return;
+  for_each_extra(sector, [&](Extra& extra) {
+    if (sector.read.block > base_) return true;
+    sector.read = extra.access;
+    return false;
+  });
+}
+
+// Bytes of a sector that these lanes have read, and that nobody has stored: who stores what they
+// held puts it back.
+u32 GlobalShadow::only_read(const Asking& who, const Piece& piece,
+                            const GlobalSector& sector) const {
+  u32 read = 0, written = 0;
+  const auto meet = [&](const GlobalAccess& access, bool is_write) {
+    if (access.block <= base_) return;
+    if (is_write)
+      written |= access.bytes;
+    else if (access.block == who.block && access.when >> kWarpShift == who.index)
+      read |= access.bytes & ~piece.lanes.beyond(access.lanes, access.bytes);
+  };
+  meet(sector.write, true), meet(sector.read, false);
+  for (u32 i = sector.more; i; i = extras_[i - 1].next)
+    meet(extras_[i - 1].access, extras_[i - 1].is_write);
+  return read & ~(written & ~bytes_of(sector.agreed));
+}
+
+void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& sector) {
+  // Every earlier access to these bytes either comes before, or races now: later ones need to know
+  // of this one only. But of those who stored the same value two are kept.
+  const u32 bytes = piece.bytes;
+  const u32 put_back =
+      bytes & ~piece.changed ? bytes & ~piece.changed & only_read(who, piece, sector) : 0;
+  u32 once = 0, twice = 0;
+  const auto meet_write = [&](GlobalAccess& access) {
+    if (access.block <= base_) return false;
+    if (!(access.bytes & bytes)) return true;
+    const u32 open = unordered(access, who, bytes,
+                               [&](u32 both) { return piece.lanes.beyond(access.lanes, both); });
+    if (open & piece.changed) report(who, piece, open & piece.changed, access);
+    const u32 alike = open & ~piece.changed;
+    twice |= once & alike, once |= alike;
+    access.bytes &= ~bytes | alike;
+    if (!access.bytes) access = {};
+    return access.bytes != 0;
+  };
+  const auto meet_read = [&](GlobalAccess& access) {
+    if (access.block <= base_) return false;
+    const u32 open = unordered(access, who, bytes,
+                               [&](u32 both) { return piece.lanes.apart(access.lanes, both); });
+    if (open & ~put_back) report(who, piece, open & ~put_back, access, true);
+    access.bytes &= ~bytes | (open & put_back);
+    if (!access.bytes) access = {};
+    return access.bytes != 0;
+  };
+  meet_write(sector.write), meet_read(sector.read);
+  if (sector.more)
+    for_each_extra(sector, [&](Extra& extra) {
+      return extra.is_write ? meet_write(extra.access) : meet_read(extra.access);
+    });
+  if (sector.agreed) sector.agreed &= static_cast<u16>(~pairs_of(bytes & ~once));
+  if (twice | put_back)
+    sector.agreed |= static_cast<u16>(pairs_of(twice | put_back) & ~pairs_of(piece.changed));
+  if (same(sector.write, who) && sector.write.pc == who.pc &&
+      (sector.write.lanes == piece.lanes || crowded())) {
+    if (sector.write.lanes != piece.lanes) sector.write.lanes = Lanes::unknown();
+    sector.write.bytes |= bytes;
+    return;
+  }
+  if (sector.write.block > base_) {
+    if (!(bytes & ~twice)) return;
+    add(sector, sector.write, true);
+  }
+  sector.write = write_of(who, bytes, piece.lanes);
+}
+
+// ---- findings ----
+
+void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other,
+                          bool is_read) const {
+  Block& block = *who.warp.block;
+  const Clocks& clocks = block.shadow->clocks;
+  const bool inside = other.block == who.block, lanes_only = same(other, who);
+  const u32 other_warp = other.when >> kWarpShift;
+  const s32 asking = block.pc_of(who.in);
+  PTX_FOR_EACH_LANE (lane, who.mask & ~who.reported[inside ? 0 : 1]) {
+    const u32 touched = who.touched(lane, piece.sector) & bytes;
+    if (!touched) continue;
+    u32 others = other.lanes.known() ? other.lanes.at(static_cast<u32>(first_lane(touched))) : 1;
+    if (lanes_only) others &= ~(1u << lane);
+    if (!others) continue;
+    u32 open = others;  // those whose values have not reached this lane
+    if (is_read && lanes_only)
+      PTX_FOR_EACH_LANE (each, others)
+        if (clocks.reached(who.warp.agent, each, other.when & kLatest) >> lane & 1)
+          open &= ~(1u << each);
+    if (open) others = open;
+    u32& reported = who.reported[open ? (inside ? 0 : 1) : 2];
+    if (reported >> lane & 1) continue;
+    Finding finding{.problem = Problem::global_race,
+                    .pc = asking,
+                    .other_pc = long_pc(other.pc),
+                    .block = block.index,
+                    .thread = who.warp.thread(lane),
+                    .address = who.addresses[lane],
+                    .bytes = who.width,
+                    .exchanged = !open};
+    if (inside)
+      finding.other_thread = static_cast<s32>(other_warp * kLanes + first_lane(others));
+    else
+      finding.other_block = s64{other.block} - base_ - 1;
+    reported |= 1u << lane;
+    block.note(finding);
+  }
+}
+
+// Before griddepcontrol.wait a launch runs beside the one that it depends on.
+void GlobalShadow::check_overlap(const Asking& who, bool is_write) const {
+  Block& block = *who.warp.block;
+  const std::vector<u32>& seen = block.shadow->clocks.seen(who.warp.agent);
+  for (const auto& [agent, clock] : block.dependency_waits)
+    if (agent == who.warp.agent || clock <= seen[agent]) return;
+  PTX_FOR_EACH_LANE (lane, who.mask) {
+    const Buffer* buffer = block.find(who.addresses[lane], who.width);
+    if (!buffer || !launch_.overlapped->touches(
+                       buffer->host + (who.addresses[lane] - buffer->address), who.width, is_write))
+      continue;
+    block.note({.problem = Problem::dependency_wait,
+                .pc = block.pc_of(who.in),
+                .block = block.index,
+                .thread = who.warp.thread(lane),
+                .address = who.addresses[lane],
+                .bytes = who.width,
+                .text = launch_.overlapped->kernel});
+  }
+}
+
+Footprint GlobalShadow::footprint(std::string kernel) const {
+  Footprint all{{}, std::move(kernel)};
+  for (const Buffer& buffer : launch_.buffers) {
+    if (!buffer.shadow) continue;
+    const u64 first = buffer.address >> 5, sectors = sectors_of(buffer);
+    Footprint::Range range{buffer.host - (buffer.address & 31), std::vector<u32>(sectors),
+                           std::vector<u32>(sectors)};
+    for (u64 i = 0; i < sectors; ++i) {
+      const GlobalLine& line = buffer.lines[(first + i) / kLineSectors - first / kLineSectors];
+      if (line.block <= base_) continue;
+      if (line.state != GlobalLine::open) {
+        (line.state == GlobalLine::read ? range.read : range.written)[i] = ~0u;
+        continue;
+      }
+      const auto add = [&](const GlobalAccess& access, bool is_write) {
+        if (access.block > base_) (is_write ? range.written : range.read)[i] |= access.bytes;
+      };
+      const GlobalSector& sector = buffer.shadow[i];
+      if (!fresh(sector)) continue;
+      add(sector.write, true), add(sector.read, false);
+      for (u32 more = sector.more; more; more = extras_[more - 1].next)
+        add(extras_[more - 1].access, extras_[more - 1].is_write);
+    }
+    all.ranges.push_back(std::move(range));
+  }
+  return all;
+}
+
+// Two lanes stored different values with one instruction.
+void GlobalShadow::report_clash(const Asking& who, u32 lanes) const {
+  Block& block = *who.warp.block;
+  PTX_FOR_EACH_LANE (lane, lanes) {
+    u32 other = 0;
+    while (who.addresses[other] != who.addresses[lane] || !(who.mask >> other & 1)) ++other;
+    block.note({.problem = Problem::global_race,
+                .pc = block.pc_of(who.in),
+                .other_pc = block.pc_of(who.in),
+                .block = block.index,
+                .thread = who.warp.thread(lane),
+                .other_thread = who.warp.thread(other),
+                .address = who.addresses[lane],
+                .bytes = who.width});
+  }
+}
+
+void GlobalShadow::check_written(const Asking& who, const Buffer& buffer,
+                                 const Piece& piece) const {
+  const u32 unknown = piece.bytes & ~written_of(buffer, piece.sector);
+  if (unknown && !(who.in.flags & kWordOfElement)) report_unwritten(who, piece, unknown);
+}
+
+void GlobalShadow::report_unwritten(const Asking& who, const Piece& piece, u32 bytes) const {
+  PTX_FOR_EACH_LANE (lane, who.mask) {
+    if (!(who.touched(lane, piece.sector) & bytes)) continue;
+    who.warp.block->note({.problem = Problem::uninitialised_global,
+                          .pc = who.warp.block->pc_of(who.in),
+                          .block = who.warp.block->index,
+                          .thread = who.warp.thread(lane),
+                          .address = who.addresses[lane],
+                          .bytes = who.width});
+  }
+}
+
+// ---- order between blocks ----
+
+bool GlobalShadow::published(u32 block, u32 when, const Asking& who) const {
+  if (flags_.empty()) return false;
+  const u32 other = block - base_ - 1;
+  const auto known = acquired_.find(who.block - base_ - 1);
+  if (known == acquired_.end()) return false;
+  const auto clocks = published_.find(other);
+  if (clocks == published_.end() || (when & kLatest) >= clocks->second.steps[when >> kWarpShift])
+    return false;
+  bool unfenced = false;
+  for (const Acquired& acquired : known->second) {
+    const u32 agent = who.warp.agent;
+    const bool seen =
+        acquired.agent == agent ||
+        acquired.clock <= who.warp.block->shadow->clocks.since_start(agent, acquired.agent);
+    if (!seen || !has(acquired.blocks, other)) continue;
+    if (acquired.fenced) return true;
+    unfenced = true;
+  }
+  if (unfenced) {
+    Block& reader = *who.warp.block;
+    const u32 lane = static_cast<u32>(first_lane(who.mask));
+    reader.note({.problem = Problem::acquire_fence,
+                 .pc = reader.pc_of(who.in),
+                 .block = reader.index,
+                 .thread = who.warp.thread(lane),
+                 .address = who.addresses[lane],
+                 .bytes = who.width,
+                 .other_block = s64{other}});
+  }
+  return unfenced;
+}
+
+void GlobalShadow::end_block(s64 block) {
+  const auto held = hold();
+  acquired_.erase(static_cast<u32>(block));
+}
+
+void GlobalShadow::publish(Warp& warp, u64 address) {
+  const Block& block = *warp.block;
+  const Clocks& clocks = block.shadow->clocks;
+  std::vector<u32> fenced;
+  if (!clocks.published(warp.agent, fenced)) return;
+  const auto held = hold();
+  std::vector<u64>& flag = flags_[address];
+  const u32 warps = static_cast<u32>(block.warps->size());
+  for (u32 agent = 0; agent < fenced.size(); ++agent) {
+    if (!fenced[agent]) continue;
+    const u32 of = static_cast<u32>(block.cluster->blocks[agent / warps]->index);
+    u32& steps = published_[of].steps[agent % warps];
+    steps = std::max(steps, clocks.step_after(agent, fenced[agent]));
+    if (flag.size() <= of / 64) flag.resize(of / 64 + 1);
+    flag[of / 64] |= u64{1} << of % 64;
+  }
+  const auto known = acquired_.find(static_cast<u32>(block.index));
+  if (known == acquired_.end()) return;
+  for (const Acquired& acquired : known->second)
+    if (acquired.agent == warp.agent ||
+        acquired.clock <= clocks.since_start(warp.agent, acquired.agent))
+      unite(flag, acquired.blocks);
+}
+
+void GlobalShadow::acquire(const Warp& warp, u64 address, bool fenced) {
+  const auto held = hold();
+  const auto flag = flags_.find(address);
+  if (flag != flags_.end()) learn(warp, fenced, &flag->second);
+}
+
+void GlobalShadow::fenced(const Warp& warp) {
+  if (!shared_ && flags_.empty()) return;
+  const auto held = hold();
+  if (acquired_.contains(static_cast<u32>(warp.block->index))) learn(warp, true, nullptr);
+}
+
+// Adds to what a warp has acquired what a flag has, or, behind a fence, what it read of flags
+// before.
+void GlobalShadow::learn(const Warp& warp, bool fenced, const std::vector<u64>* flag) {
+  const Clocks& clocks = warp.block->shadow->clocks;
+  const u32 clock = clocks.since_start(warp.agent, warp.agent);
+  std::vector<Acquired>& known = acquired_[static_cast<u32>(warp.block->index)];
+  std::vector<u64> before, all;  // that the warp has acquired; and with what is new
+  for (const Acquired& acquired : known) {
+    if (acquired.agent != warp.agent &&
+        acquired.clock > clocks.since_start(warp.agent, acquired.agent))
+      continue;
+    if (acquired.fenced == fenced) unite(before, acquired.blocks);
+    if (acquired.fenced || !fenced || !flag) unite(all, acquired.blocks);
+  }
+  if (flag) unite(all, *flag);
+  if (!unite(before, all)) return;
+  // What a warp knew at an earlier clock stays valid, so each entry is complete.
+  for (Acquired& acquired : known) {
+    if (acquired.agent != warp.agent || acquired.clock != clock || acquired.fenced != fenced)
+      continue;
+    acquired.blocks = std::move(before);
+    return;
+  }
+  known.push_back({warp.agent, clock, fenced, std::move(before)});
+}
+
+}  // namespace workbench::ptx
