@@ -1,7 +1,7 @@
 // The functions of the CUDA runtime and driver that CuTe DSL's compiled host code calls: its own
 // library has them, with an underscore before NVIDIA's name, over the static runtime, which runs on
-// NVIDIA's driver alone. This library stands before that one (driver/clients/cute_dsl.py) and leads them to
-// the runtime over the simulated driver.
+// NVIDIA's driver alone. This library stands before that one (driver/clients/cute_dsl.py) and leads
+// them to the runtime over the simulated driver.
 #include "abi.hpp"
 
 #ifdef __x86_64__

@@ -5,16 +5,16 @@
 #include <memory>
 #include <thread>
 
+#include "checks/global_shadow.hpp"
+#include "checks/source_watch.hpp"
+#include "checks/waits.hpp"
+#include "codes.hpp"
+#include "matrices/tensor_memory.hpp"
 #include "memory/allocation.hpp"
 #include "memory/bulk_copy.hpp"
 #include "memory/cluster.hpp"
-#include "codes.hpp"
-#include "checks/global_shadow.hpp"
 #include "memory/mbarrier.hpp"
 #include "scheduler.hpp"
-#include "checks/source_watch.hpp"
-#include "matrices/tensor_memory.hpp"
-#include "checks/waits.hpp"
 
 namespace workbench::ptx {
 namespace {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "calls.hpp"
+#include "checks/traffic.hpp"
+#include "checks/wrapped.hpp"
 #include "codes.hpp"
 #include "operands.hpp"
-#include "checks/traffic.hpp"
 #include "types.hpp"
-#include "checks/wrapped.hpp"
 
 namespace workbench::ptx {
 

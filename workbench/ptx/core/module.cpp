@@ -18,24 +18,24 @@
 #include <thread>
 #include <unordered_map>
 
-#include "memory/access.hpp"
-#include "memory/allocation.hpp"
-#include "codes.hpp"
-#include "memory/device_heap.hpp"
 #include "checks/float_sums.hpp"
 #include "checks/footprint.hpp"
 #include "checks/global_shadow.hpp"
-#include "machine.hpp"
 #include "checks/map_watch.hpp"
+#include "checks/recorder.hpp"
+#include "checks/unread_copies.hpp"
+#include "checks/waits.hpp"
+#include "codes.hpp"
+#include "machine.hpp"
+#include "memory/access.hpp"
+#include "memory/allocation.hpp"
+#include "memory/device_heap.hpp"
+#include "memory/tensor_map.hpp"
 #include "processor.hpp"
 #include "python_enums.hpp"
 #include "python_operands.hpp"
-#include "checks/recorder.hpp"
 #include "registers.hpp"
 #include "scan.hpp"
-#include "memory/tensor_map.hpp"
-#include "checks/unread_copies.hpp"
-#include "checks/waits.hpp"
 #include "workers.hpp"
 
 namespace nb = nanobind;

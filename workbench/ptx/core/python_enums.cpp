@@ -2,9 +2,9 @@
 // underscore.
 #include "python_enums.hpp"
 
+#include "checks/recorder.hpp"
 #include "codes.hpp"
 #include "machine.hpp"
-#include "checks/recorder.hpp"
 
 namespace nb = nanobind;
 

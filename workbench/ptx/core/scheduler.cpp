@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <climits>
 
-#include "memory/access.hpp"
 #include "checks/observer.hpp"
 #include "checks/waits.hpp"
+#include "memory/access.hpp"
 
 namespace workbench::ptx {
 namespace {

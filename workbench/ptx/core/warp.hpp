@@ -4,11 +4,11 @@
 #include <unordered_set>
 
 #include "checks/lane_offsets.hpp"
-#include "machine.hpp"
 #include "checks/pattern.hpp"
-#include "memory/pending_copies.hpp"
 #include "checks/recorder.hpp"
 #include "checks/shadow.hpp"
+#include "machine.hpp"
+#include "memory/pending_copies.hpp"
 #include "memory/tensor_map.hpp"
 
 namespace workbench::ptx {

@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "memory/allocation.hpp"
 #include "checks/waits.hpp"
+#include "memory/allocation.hpp"
 
 namespace workbench::ptx {
 

@@ -5,8 +5,8 @@
 // it is the carry of a + ~b + 1, as on GPUs: set where nothing was borrowed. The PTX manual speaks
 // of a borrow, which only shows where an addc follows a sub.cc, or a subc an add.cc: as in the
 // compiler's 128-bit divisions.
-#include "memory/cluster.hpp"
 #include "arithmetic/elementwise.hpp"
+#include "memory/cluster.hpp"
 
 namespace workbench::ptx {
 namespace {

@@ -5,9 +5,9 @@
 // types and the register widths.
 #include <limits>
 
-#include "codes.hpp"
 #include "arithmetic/numeric.hpp"
 #include "arithmetic/rounding.hpp"
+#include "codes.hpp"
 
 namespace workbench::ptx {
 namespace {

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <utility>
 
-#include "codes.hpp"
 #include "arithmetic/half.hpp"
+#include "codes.hpp"
 #include "warp.hpp"
 
 namespace workbench::ptx {

@@ -1,8 +1,8 @@
 // Masks and fields of bits, and integers packed two or four to a register.
 #include <algorithm>
 
-#include "codes.hpp"
 #include "arithmetic/elementwise.hpp"
+#include "codes.hpp"
 
 namespace workbench::ptx {
 namespace {

@@ -1,7 +1,7 @@
 // mov, packing and unpacking of vectors, selp, predicate logic.
-#include "memory/access.hpp"
 #include "arithmetic/elementwise.hpp"
 #include "checks/global_shadow.hpp"
+#include "memory/access.hpp"
 
 namespace workbench::ptx {
 namespace {

@@ -1,7 +1,7 @@
 // What checks see of memory requests: shared accesses, and strong accesses that order warps.
+#include "checks/global_shadow.hpp"
 #include "memory/access.hpp"
 #include "memory/cluster.hpp"
-#include "checks/global_shadow.hpp"
 
 namespace workbench::ptx {
 

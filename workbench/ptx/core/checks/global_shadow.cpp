@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <new>
 
-#include "memory/cluster.hpp"
 #include "checks/source_watch.hpp"
+#include "memory/cluster.hpp"
 
 namespace workbench::ptx {
 namespace {

@@ -23,8 +23,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "memory/access.hpp"
 #include "checks/footprint.hpp"
+#include "memory/access.hpp"
 #include "memory/lanes.hpp"
 
 namespace workbench::ptx {

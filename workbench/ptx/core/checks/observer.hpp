@@ -1,8 +1,8 @@
 // Who looks on as the scheduler runs a warp. Each kind of observer is a way to compile the
 // scheduler, so that a bare launch asks after none of them.
 #pragma once
-#include "scheduler.hpp"
 #include "checks/waits.hpp"
+#include "scheduler.hpp"
 
 namespace workbench::ptx {
 

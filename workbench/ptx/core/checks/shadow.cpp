@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "checks/granules.hpp"
 #include "memory/access.hpp"
 #include "memory/cluster.hpp"
-#include "checks/granules.hpp"
 
 namespace workbench::ptx {
 namespace {

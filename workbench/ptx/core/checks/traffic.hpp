@@ -3,8 +3,8 @@
 #pragma once
 #include <vector>
 
-#include "memory/allocation.hpp"
 #include "checks/pattern.hpp"
+#include "memory/allocation.hpp"
 
 namespace workbench::ptx {
 

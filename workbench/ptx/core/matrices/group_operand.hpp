@@ -1,8 +1,8 @@
 // Where the operands of wgmma lie in shared memory, and bringing them together.
 #pragma once
+#include "matrices/tiles.hpp"
 #include "memory/access.hpp"
 #include "memory/tensor_map.hpp"
-#include "matrices/tiles.hpp"
 
 namespace workbench::ptx::wgmma {
 

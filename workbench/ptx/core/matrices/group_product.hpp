@@ -5,8 +5,8 @@
 
 #include "codes.hpp"
 #include "matrices/group_operand.hpp"
-#include "processor.hpp"
 #include "matrices/wide.hpp"
+#include "processor.hpp"
 
 namespace workbench::ptx {
 namespace wgmma {

@@ -2,8 +2,8 @@
 // wmma.store.
 #include <algorithm>
 
-#include "memory/access.hpp"
 #include "matrices/tiles.hpp"
+#include "memory/access.hpp"
 
 namespace workbench::ptx {
 namespace {

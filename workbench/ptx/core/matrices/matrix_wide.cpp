@@ -2,9 +2,9 @@
 //
 // The results are those of the handlers whose place these take, bit for bit: products are exact and
 // summed in K's order.
+#include "matrices/wide.hpp"
 #include "processor.hpp"
 #include "warp.hpp"
-#include "matrices/wide.hpp"
 
 namespace workbench::ptx {
 

@@ -1,7 +1,7 @@
 // mma of 8-bit integers by vectors of 512 bits, where the processor has them (wide.hpp).
+#include "matrices/wide.hpp"
 #include "processor.hpp"
 #include "warp.hpp"
-#include "matrices/wide.hpp"
 
 namespace workbench::ptx {
 

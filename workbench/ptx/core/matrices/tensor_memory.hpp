@@ -13,8 +13,8 @@
 #include <array>
 #include <vector>
 
-#include "memory/allocation.hpp"
 #include "checks/clocks.hpp"
+#include "memory/allocation.hpp"
 
 namespace workbench::ptx {
 

@@ -7,13 +7,13 @@
 // t / 4 + 8 (i / 2 % 2) and column 8 (i / 4) + 2 (t % 4) + i % 2; .16x32bx2 row t % 16 and column
 // i, of lanes from 16 on so many columns further. With 16 bits of each column, a register's two
 // halves are two columns.
-#include "memory/access.hpp"
-#include "memory/cluster.hpp"
-#include "codes.hpp"
-#include "memory/mbarrier.hpp"
 #include "arithmetic/numeric.hpp"
+#include "codes.hpp"
 #include "matrices/tensor_memory.hpp"
 #include "matrices/tensor_operand.hpp"
+#include "memory/access.hpp"
+#include "memory/cluster.hpp"
+#include "memory/mbarrier.hpp"
 
 namespace workbench::ptx {
 namespace {

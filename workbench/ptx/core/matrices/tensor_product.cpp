@@ -13,12 +13,12 @@
 // ones.
 #include <algorithm>
 
-#include "memory/access.hpp"
+#include "arithmetic/numeric.hpp"
 #include "codes.hpp"
 #include "matrices/group_product.hpp"
-#include "arithmetic/numeric.hpp"
 #include "matrices/sparse.hpp"
 #include "matrices/tensor_operand.hpp"
+#include "memory/access.hpp"
 
 namespace workbench::ptx {
 namespace {

@@ -1,9 +1,9 @@
 #include "memory/access.hpp"
 
-#include "memory/cluster.hpp"
-#include "memory/device_heap.hpp"
 #include "checks/global_shadow.hpp"
 #include "checks/map_watch.hpp"
+#include "memory/cluster.hpp"
+#include "memory/device_heap.hpp"
 
 namespace workbench::ptx {
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "memory/access.hpp"
-#include "memory/async_copy.hpp"
 #include "checks/global_shadow.hpp"
 #include "checks/source_watch.hpp"
 #include "checks/unread_copies.hpp"
+#include "memory/access.hpp"
+#include "memory/async_copy.hpp"
 
 namespace workbench::ptx {
 namespace {

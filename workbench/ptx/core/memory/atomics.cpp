@@ -4,9 +4,9 @@
 // an atom that keeps no old value.
 #include <mutex>
 
-#include "memory/access.hpp"
-#include "checks/float_sums.hpp"
 #include "arithmetic/numeric.hpp"
+#include "checks/float_sums.hpp"
+#include "memory/access.hpp"
 
 namespace workbench::ptx {
 namespace {

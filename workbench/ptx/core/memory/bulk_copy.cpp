@@ -10,17 +10,17 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "memory/access.hpp"
-#include "memory/cluster.hpp"
-#include "codes.hpp"
+#include "arithmetic/numeric.hpp"
 #include "checks/float_sums.hpp"
 #include "checks/global_shadow.hpp"
 #include "checks/map_watch.hpp"
-#include "memory/mbarrier.hpp"
-#include "arithmetic/numeric.hpp"
 #include "checks/source_watch.hpp"
-#include "memory/tensor_map.hpp"
 #include "checks/unread_copies.hpp"
+#include "codes.hpp"
+#include "memory/access.hpp"
+#include "memory/cluster.hpp"
+#include "memory/mbarrier.hpp"
+#include "memory/tensor_map.hpp"
 
 namespace workbench::ptx {
 namespace {

@@ -5,11 +5,11 @@
 // needs nothing else: no earlier, so that whoever does not ask sees the old bytes.
 #include "memory/mbarrier.hpp"
 
+#include "matrices/tensor_memory.hpp"
 #include "memory/access.hpp"
 #include "memory/async_copy.hpp"
 #include "memory/bulk_copy.hpp"
 #include "memory/cluster.hpp"
-#include "matrices/tensor_memory.hpp"
 
 namespace workbench::ptx {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "memory/access.hpp"
 #include "checks/map_watch.hpp"
+#include "memory/access.hpp"
 
 namespace workbench::ptx {
 namespace {
