@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from workbench.base.trials.trial import median_error
 from workbench.tuning.measuring.gpu_state import GpuState
 from workbench.tuning.measuring.gpu_timing import (
     LEAST_SAMPLES,
@@ -14,7 +15,6 @@ from workbench.tuning.measuring.gpu_timing import (
     MOST_SAMPLES,
     interleave,
     load,
-    median_error,
     take_samples,
     under_load,
 )

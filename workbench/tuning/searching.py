@@ -14,8 +14,9 @@ from workbench.analysis.device_models import placed
 from workbench.base.trials.trial import Trial, canonical, geometric_mean
 from workbench.errors import ArgumentError
 from workbench.tuning.job import Options, Scouting, TuningJob
+from workbench.tuning.measuring.answers import Answers
 from workbench.tuning.measuring.attempt import Progress
-from workbench.tuning.measuring.attempts import Answers, Attempts
+from workbench.tuning.measuring.attempts import Attempts
 from workbench.tuning.measuring.gpu_choice import use_gpu
 from workbench.tuning.measuring.measure import NotTimedError, with_prediction
 from workbench.tuning.recorded.replay import RecordedAnswers

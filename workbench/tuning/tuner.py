@@ -152,7 +152,7 @@ def tune(
     else:
         job = _job_of(op, cases, variants, device, options)
     if background:
-        return LiveTuning(job, progress)
+        return LiveTuning(job, run_job, progress)
     run = run_job(job, progress)
     if run.interrupted:
         say(run.how_to_go_on, err=True)

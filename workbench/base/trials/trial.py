@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,3 +124,10 @@ def geometric_mean(values: Iterable[float]) -> float:
     if any(math.isinf(value) for value in values):
         return math.inf
     return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def median_error(samples: Sequence[float]) -> float:
+    """Return the standard error of the median, from the median absolute deviation (1.4826 x it estimates sigma)."""
+    middle = statistics.median(samples)
+    deviation = 1.4826 * statistics.median(abs(sample - middle) for sample in samples)
+    return 1.2533 * deviation / math.sqrt(len(samples))

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from workbench.base.trials.trial import median_error
 from workbench.tuning.measuring.gpu_state import GpuState, Probe, Unwatched, nvml_probe
 
 WARM_UP_RUNS = 5
@@ -152,13 +153,6 @@ def take_samples(clock: Clock, prepared: Callable[[], object]) -> tuple[float, .
         if len(samples) >= LEAST_SAMPLES and median_error(samples) <= RELATIVE_ERROR * statistics.median(samples):
             break
     return tuple(samples)
-
-
-def median_error(samples: Sequence[float]) -> float:
-    """Return the standard error of the median, from the median absolute deviation (1.4826 x it estimates sigma)."""
-    middle = statistics.median(samples)
-    deviation = 1.4826 * statistics.median(abs(sample - middle) for sample in samples)
-    return 1.2533 * deviation / math.sqrt(len(samples))
 
 
 def interleave(clock: Clock, prepared: Sequence[Callable[[], object]], rounds: int) -> list[tuple[float, ...]]:

@@ -18,8 +18,8 @@ from workbench.errors import ArgumentError
 from workbench.ops.selection import listed
 from workbench.ops.variant import Config, Restriction
 from workbench.tuning.job import Options, TuningJob
+from workbench.tuning.measuring.answers import Answers
 from workbench.tuning.measuring.attempt import Progress
-from workbench.tuning.measuring.attempts import Answers
 from workbench.tuning.recorded.replayed import ReplayedDevice
 from workbench.tuning.recorded.sweep import load
 from workbench.tuning.recorded.sweep_record import Sweep

@@ -14,10 +14,13 @@ from workbench.base.trials.trial import Trial
 from workbench.tuning.job import TuningJob
 from workbench.tuning.measuring.attempt import Progress
 from workbench.tuning.result.run import TuningRun
-from workbench.tuning.searching import run_job
 
 if TYPE_CHECKING:
     from workbench.tuning.result.view import TuningView
+
+
+RunJob = Callable[[TuningJob, Callable[[Progress], None], threading.Event], TuningRun]
+"""A function that runs a job: it tells its progress, and ends early if the event is set."""
 
 
 class LiveTuning:
@@ -27,8 +30,8 @@ class LiveTuning:
     the scouting, whose attempts are not among ``trials``. `result` and ``await`` give the `TuningRun`.
     """
 
-    def __init__(self, job: TuningJob, progress: Callable[[Progress], None] | None = None):
-        self._job = job
+    def __init__(self, job: TuningJob, run_job: RunJob, progress: Callable[[Progress], None] | None = None):
+        self._job, self._run_job = job, run_job
         self._tell = progress
         self._trials: list[Trial] = []
         self._stop = threading.Event()
@@ -148,7 +151,7 @@ class LiveTuning:
 
     def _work(self) -> None:
         try:
-            self._run = run_job(self._job, self._on_progress, self._stop)
+            self._run = self._run_job(self._job, self._on_progress, self._stop)
         except BaseException as error:
             self._error = error
         self._ended = time.monotonic()

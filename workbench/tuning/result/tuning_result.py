@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import DeviceModel, placed
-from workbench.base.trials.trial import OUTCOMES, Trial, canonical, geometric_mean
-from workbench.tuning.measuring.gpu_timing import median_error
+from workbench.base.trials.trial import OUTCOMES, Trial, canonical, geometric_mean, median_error
 
 if TYPE_CHECKING:
     from workbench.ops.variant import Config
