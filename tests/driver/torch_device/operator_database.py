@@ -1,6 +1,6 @@
 """Run torch's own operator database on the simulated GPU, against the CPU's results: a row for each entry that differs.
 
-python tests/torch_device/operator_database.py [--dtype float32] [--part 1/4] [--samples 10] [NAME ...]
+python tests/driver/torch_device/operator_database.py [--dtype float32] [--part 1/4] [--samples 10] [NAME ...]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measure torch's simulated device in one run, and print the rows of docs/TORCH.md.
 
-    python tests/torch_device/figures.py [ROUNDS]
+    python tests/driver/torch_device/figures.py [ROUNDS]
 
 Each figure is the least of several, beside its peer's, in turn: other programs on the machine slow both.
 """
