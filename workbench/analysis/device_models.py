@@ -1,29 +1,26 @@
 """Device models: published figures of GPUs, on which predictions and launch rules without tuning rest.
 
-The figures come from the makers and from independent measurements. They are package data (``devices.json``), each with
-its source; ``assumed`` marks the ones that nobody publishes. A second reading compared them with other publications:
-``also`` names one that agrees, ``differs`` says where one does not, and a figure with neither was read once.
+The figures come from the makers and from independent measurements. They are package data (``base/gpus.json``), each
+with its source; ``assumed`` marks the ones that nobody publishes. A second reading compared them with other
+publications: ``also`` names one that agrees, ``differs`` says where one does not, and a figure with neither was read
+once.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from workbench.base.architectures import plain_arch
+from workbench.base.gpus import gpu_figures
 from workbench.errors import UnknownNameError
 
 DEFAULT_MODEL = "a100-sxm-80gb"
 """Device model that the simulator predicts for by default; the simulator runs sm_80 code."""
-
-DEVICES_FILE = Path(__file__).with_name("devices.json")
-"""File of the figures and their sources."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class DeviceModel:
 @functools.cache
 def device_models() -> Mapping[str, DeviceModel]:
     """Return the shipped device models by name."""
-    record = json.loads(DEVICES_FILE.read_text())
+    record = gpu_figures()
     shared = record["architectures"]
     return {
         key: _model(key, shared[entry["arch"]] | entry, record["sources"]) for key, entry in record["devices"].items()

@@ -1,9 +1,9 @@
 """Occupancy: the blocks of a kernel that fit on one multiprocessor, and the resource that limits them.
 
 The arithmetic is that of NVIDIA's occupancy calculator (``cuda_occupancy.h`` in the CUDA runtime headers), the limits
-those of the CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability". Registers are
-allocated per warp in units of 256, warps in multiples of four (one per scheduler), shared memory in units of 128 bytes,
-after 1 KiB per block that the system reserves since compute capability 8.0.
+those of the CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability" (``base/gpus.json``).
+Registers are allocated per warp in units of 256, warps in multiples of four (one per scheduler), shared memory in units
+of 128 bytes, after 1 KiB per block that the system reserves since compute capability 8.0.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from workbench.base.gpus import gpu_figures
 from workbench.errors import ArgumentError
 
 _WARP = 32
@@ -41,29 +42,18 @@ class ArchitectureLimits:
     barriers: int | None = None
 
 
-def _limits(
-    arch: str, warps: int, blocks: int, shared: int, per_block: int, barriers: int | None = None
-) -> ArchitectureLimits:
-    return ArchitectureLimits(arch, warps, blocks, shared * 1024, per_block * 1024, barriers=barriers)
-
-
-LIMITS = {
-    limits.arch: limits
-    for limits in (
-        ArchitectureLimits("sm_75", 32, 16, 64 * 1024, 64 * 1024, shared_unit=256, shared_reserved=0),
-        _limits("sm_80", 64, 32, 164, 163),
-        _limits("sm_86", 48, 16, 100, 99),
-        _limits("sm_87", 48, 16, 164, 163),
-        _limits("sm_88", 48, 16, 100, 99),
-        _limits("sm_89", 48, 24, 100, 99),
-        _limits("sm_90", 64, 32, 228, 227, 64),
-        _limits("sm_100", 64, 32, 228, 227, 64),
-        _limits("sm_103", 64, 32, 228, 227, 64),
-        _limits("sm_110", 48, 24, 228, 227, 24),
-        _limits("sm_120", 48, 24, 100, 99, 24),
-        _limits("sm_121", 48, 24, 100, 99, 24),
+def _limits(arch: str, figures: Mapping[str, int]) -> ArchitectureLimits:
+    return ArchitectureLimits(
+        arch,
+        figures["warps"],
+        figures["blocks"],
+        figures["shared_kib"] * 1024,
+        figures["shared_kib_per_block"] * 1024,
+        **{name: figures[name] for name in ("shared_unit", "shared_reserved", "barriers") if name in figures},
     )
-}
+
+
+LIMITS = {arch: _limits(arch, figures) for arch, figures in gpu_figures()["multiprocessor_limits"].items()}
 
 
 @dataclass(frozen=True)
