@@ -39,7 +39,7 @@ def soft_cap(x):
 
 CAP = "(float *out, const float *x) { float s = x[threadIdx.x] / 5; out[threadIdx.x] = CAPPED; }"
 EVERYWHERE = {
-    "a maximum": (lambda x: x.amax(-1), loop("r = fmaxf(r, x[i])", "x[0]")),
+    "a maximum": (lambda x: x.amax(-1), loop("r = x[i] > r || x[i] != x[i] ? x[i] : r", "x[0]")),
     "a sum": (lambda x: x.sum(-1), loop("r += x[i]")),
     "a mean of squares": (lambda x: x.square().mean(-1), loop("r += x[i] * x[i]", end=f"r /= {COLS}; ")),
     "a root": (lambda x: x.mean(-1).sqrt(), loop("r += x[i]", end=f"r = sqrtf(r / {COLS}); ")),
@@ -60,7 +60,7 @@ def test_a_right_kernel_is_right_wherever_the_reference_has_a_meaning(name: str)
     assert judgement.ok, judgement
     (verdict,) = judgement
     meant = {"a root": {"x100", "x10000"}, "indices": {"negative"}, "a sum of exponentials": {"x100", "negative"}}
-    assert set(verdict.elsewhere) >= meant.get(name, set(CHANGES)), judgement
+    assert set(verdict.elsewhere) >= meant.get(name, set(CHANGES) - {"repeated", "extreme"}), judgement
 
 
 ELSEWHERE = {
@@ -86,10 +86,11 @@ def test_what_is_wrong_only_elsewhere_is_said_to_be_wrong_there(name: str):
     judgement = judged(reference, source, **options)
     usual, *others = judgement
     assert usual.ok
-    assert sorted(one.case for one in others) == sorted(f"small, {one}" for one in where)
+    found = {one.case.removeprefix("small, ") for one in others}
+    assert found & {"x100", "x10000", "negative"} == set(where)
     assert not set(usual.elsewhere) & set(where)
     assert {one.outcome for one in others} <= {"wrong_elsewhere"}
-    assert judgement.exit_status == (22 if where else 0)
+    assert judgement.exit_status == (22 if others else 0)
     assert all("right on the case's own inputs, wrong on the same made" in one.message for one in others)
 
 

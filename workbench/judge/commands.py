@@ -55,7 +55,7 @@ class _WithOutcomes(click.Command):
 @click.option(
     "--memory", "memory_mib", default=4096, show_default=True, metavar="MIB", help="Limit of a process and a workspace."
 )
-@without("elsewhere", "Leave out inputs that are 100 and 10,000 times as large, and negative.")
+@without("elsewhere", "Leave out inputs of other magnitudes and structures: larger, tied, NaN and others.")
 @click.option("--sandbox", is_flag=True, help="Run a candidate's code without network, files read-only (bubblewrap).")
 @pages_options
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")

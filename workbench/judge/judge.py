@@ -314,16 +314,22 @@ class Judge:
         request: dict = {"case": self._shipped(case), "seeds": found["seeds"][:1], "description": description}
         request |= {"config": config, "memory": self.memory_mib << 20, "seconds": self.seconds}
         wrong, right = [], []
-        for name, (words, _) in CHANGES.items():
-            answer = self._run(request | {"change": name})
+        answers = self._run(request | {"changes": [*CHANGES]})
+        for name, change in CHANGES.items():
+            # One that ended the process took the answers of the others with it: ask for each alone.
+            answer = answers[name] if name in answers else self._alone(request, name)
             if answer.get("outcome") == OK:
                 right.append(name)
             elif "outcome" in answer:
-                message = f"right on the case's own inputs, wrong on the same made {words}: {answer['message']}"
+                message = f"right on the case's own inputs, wrong on the same made {change.words}: {answer['message']}"
                 named = {"outcome": "wrong_elsewhere", "message": message, "change": name}
                 wrong.append(answer | named | {"seeds": request["seeds"]})
         found["elsewhere"] = right
         return wrong
+
+    def _alone(self, request: dict, change: str) -> dict:
+        found = self._run(request | {"changes": [change]})
+        return found.get(change, found)
 
     def _run(self, request: dict) -> dict:
         if self._runner is not None and self._runner.gone:  # killed by an earlier candidate

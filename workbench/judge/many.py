@@ -128,7 +128,7 @@ def check_many(
         memory_mib: limit of a process, as for `check`.
         variants: names of the op's own variants. This and the next three are for ops alone, as for `check`.
         cases: names of cases; by default the op's `judged_cases`.
-        elsewhere: judge also at inputs of another size or sign.
+        elsewhere: judge also at inputs of other magnitudes and structures.
         sandbox: run the candidate's code without network and with every file read-only.
         full: judge at the problem's own sizes. This and the next two are for KernelBench's problems alone, as for
             `check_kernelbench`.

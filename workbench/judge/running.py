@@ -37,9 +37,9 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
 
     ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with its ``config``,
     ``seconds`` and ``memory`` in bytes; without a description whether the reference's answer is the same for all seeds,
-    as ``fixed``. With ``change``, one of `workbench.ops.own.elsewhere.CHANGES`, the case is judged at other values, or
-    ``meaningless`` says why not. A variant in plain torch comes by value, ``variant``, instead of a description, with
-    its ``config``.
+    as ``fixed``. With ``changes``, names of `workbench.ops.own.elsewhere.CHANGES`, the case is judged at other values,
+    and the answer has the fields of a verdict, or ``meaningless`` and why, for each name. A variant in plain torch
+    comes by value, ``variant``, instead of a description, with its ``config``.
     """
     sys.path[:] = request["path"]
     try:
@@ -48,27 +48,33 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
             answers = [case.reference() for case in cases]
             answer({"fixed": all(_same(answers[0], one) for one in answers[1:])})
             return
-        if request.get("change") is not None:
-            cases = [case.elsewhere(request["change"]) for case in cases]
-            for case in cases:
-                if case is None:
-                    raise Meaningless("its values are its own")
-                case.require_meaning()
-        else:
-            for case in cases:
-                case.reference()
-    except Meaningless as reason:
-        answer({"meaningless": str(reason)})
-        return
+        for case in cases:
+            case.reference()
     except Exception as error:
         answer({"error": f"{type(error).__name__}: {error}"})
         return
+    fields: dict[str, Any] = {}
     try:
-        checks = _checks if request.get("variant") is None else _checks_of_values
+        if "changes" in request:
+            description = valid(Description.of, request["description"])
+            for name in request["changes"]:
+                fields[name] = {}
+                _judge(functools.partial(_changed, cases[0], request, description, name), fields[name].update)
+        else:
+            checks = _checks if request.get("variant") is None else _checks_of_values
+            _judge(functools.partial(checks, cases, request), fields.update)
+    finally:
+        answer(fields)
+
+
+def _judge(checks: Callable[[Notes], Iterator[Check]], answer: Callable[[dict], None]) -> None:
+    """Answer with the fields of a verdict on the worst of the ``checks``, or of the failure that ended them."""
+    try:
         notes: Notes = {}
-        found = checks(cases, request, notes)
-        worst = max(found, key=lambda check: check.max_error / check.bound if check.bound else 0.0)
+        worst = max(checks(notes), key=lambda check: check.max_error / check.bound if check.bound else 0.0)
         answer({"outcome": OK, "max_error": worst.max_error, "bound": worst.bound, "notes": list(notes.values())})
+    except Meaningless as reason:
+        answer({"meaningless": str(reason)})
     except Failed as failure:
         answer(failure.fields)
     except Exception as error:
@@ -147,18 +153,33 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
     for one in (description, *description.views.values()):
         _check_room(one, request["memory"])
     loaded = _loaded(tuple(description.programs))
-    config, changed = request["config"], request.get("change") is not None
-    case = _case(request["case"])
-    problem = case.problem(config)
-    for one, seed in zip(cases, request["seeds"], strict=True):
-        orders = list(enumerate(ORDERS))
-        for index, last_warp_first in orders[-1:] if changed else orders:
-            buffers = Buffers(one.inputs(problem), description.workspace, index, description.contiguous)
+    problem = _case(request["case"]).problem(request["config"])
+    for case, seed in zip(cases, request["seeds"], strict=True):
+        for index, last_warp_first in enumerate(ORDERS):
+            buffers = Buffers(case.inputs(problem), description.workspace, index, description.contiguous)
             notes |= _launch_all(description, loaded, buffers, last_warp_first, deadline)
-            yield _compared(one, buffers, f"seed {seed}, {ORDERS[last_warp_first]}", description.programs)
-    if not changed:
-        notes |= {note: note for note in notes_on_code(description.programs, is_float32(buffers.run.named().values()))}
-        yield from _checks_of_views(cases[0].viewed(), request, description, loaded, deadline)
+            yield _compared(case, buffers, f"seed {seed}, {ORDERS[last_warp_first]}", description.programs)
+    notes |= {note: note for note in notes_on_code(description.programs, is_float32(buffers.run.named().values()))}
+    yield from _checks_of_views(cases[0].viewed(), request, description, loaded, deadline)
+
+
+def _changed(
+    case: Any, request: Mapping[str, Any], description: Description, name: str, notes: Notes
+) -> Iterator[Check]:
+    """Yield the check of one run at the changed inputs of a case.
+
+    Raises Meaningless where there is nothing to compare with, and Failed if the run or its result is wrong.
+    """
+    changed = case.elsewhere(name)
+    if changed is None:
+        raise Meaningless("its values are its own")
+    changed.require_meaning()
+    index, last_warp_first = list(enumerate(ORDERS))[-1]
+    problem = _case(request["case"]).problem(request["config"])
+    buffers = Buffers(changed.inputs(problem), description.workspace, index, description.contiguous)
+    loaded = _loaded(tuple(description.programs))
+    notes |= _launch_all(description, loaded, buffers, last_warp_first, OwnDeadline(request["seconds"]))
+    yield _compared(changed, buffers, f"seed {request['seeds'][0]}, {ORDERS[last_warp_first]}", description.programs)
 
 
 def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any], _: Notes) -> Iterator[Check]:
