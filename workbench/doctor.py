@@ -322,7 +322,7 @@ def _cupy() -> str:
         return f"{version}, for the simulated driver too"
     if simulated.current() is None and simulated.real_device() is not None:
         return version
-    raise _Missing(f"{version}, which runs on NVIDIA's driver alone", "workbench setup cupy")
+    raise _Missing(f"{version}, which only runs on NVIDIA's driver", "workbench setup cupy")
 
 
 def _cuda_device() -> str:

@@ -38,7 +38,9 @@ class CheckReport(Tabular):
 
     def __post_init__(self) -> None:
         if not self.launch.has_checks:
-            raise ArgumentError("check", "a launch without checks", "a checked one", "Ask for checks=True, or --check.")
+            raise ArgumentError(
+                "check", "a launch without checks", "a launch with checks", "Launch with checks=True, or --check."
+            )
 
     @property
     def ok(self) -> bool:

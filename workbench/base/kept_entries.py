@@ -40,7 +40,7 @@ def held(path: Path) -> Iterator[None]:
 def trim_entries(folder: Path, limit: int) -> int:
     """Remove entries of a folder that is over ``limit`` bytes, down to 9/10 of it; return the number of bytes removed.
 
-    Entries whose name begins with a dot are no entries.
+    Entries whose name begins with a dot are not entries.
     """
     entries = []
     for path in folder.glob("[!.]*"):

@@ -254,7 +254,7 @@ def _pair(name: str, values: Any) -> tuple[Any, Any]:
     """Return the value of each side."""
     given = [None] if values is None else listed(values)
     if not 1 <= len(given) <= 2:
-        raise ArgumentError(name, f"{len(given)} of them", "one or two", "Compare two at a time.")
+        raise ArgumentError(name, f"{len(given)} values", "one or two", "Compare two at a time.")
     return given[0], given[-1]
 
 

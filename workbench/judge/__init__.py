@@ -8,7 +8,7 @@ failure, 0 without one and 2 for a wrong argument; `OUTCOMES` has every outcome 
 
 What the candidate's code can touch does not decide: it runs in a process of its own, which answers with plain JSON (see
 `workbench.judge.description`) before the seeds of the inputs are drawn, and the reference, the inputs, the machine and
-the comparison are in another. It can signal and trace no process but its own, so that limits hold. It is no sandbox
+the comparison are in another. It can signal and trace no process but its own, so that limits hold. It is not a sandbox
 unless one is asked for (``--sandbox``, by bubblewrap): without it a candidate's Python file reads and writes what the
 account can that it runs under.
 """

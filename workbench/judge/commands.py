@@ -70,7 +70,7 @@ def check(
     Each kernel runs on the PTX machine on inputs that it has not seen, with all checks, and with the warps in two
     orders.
 
-    Without --sandbox this is no sandbox: the Python file of a candidate can read and write what you can.
+    Without --sandbox this is not a sandbox: the Python file of a candidate can read and write what you can.
     """
     if kernelbench:
         options |= {"all_configs": all_configs, "torch_compile": not skip_torch_compile}
@@ -97,7 +97,9 @@ def _check_kernelbench(
     used |= {"skip_elsewhere": not options.pop("elsewhere"), "op": op is not None}
     unfit = [name for name, value in used.items() if value]
     if unfit:
-        raise ArgumentError(unfit[0], "given", "nothing beside --kernelbench", "A problem has no such choice.")
+        raise ArgumentError(
+            unfit[0], "given", "no value with --kernelbench", "Problems of KernelBench do not have this option."
+        )
     if len(pairs) == 1:
         judgement = check_kernelbench(*pairs[0], **options)
         tell(judgement, as_json)

@@ -216,7 +216,7 @@ def _launches(variant: Any, config: Mapping[str, Any], problem: Any, tensors: An
         name = name_of(value, known)
         if name is None:
             if value.is_meta:
-                raise ArgumentError(str(variant), "a tensor of its own", ", ".join(known), "Pass one of these.")
+                raise ArgumentError(str(variant), "a tensor without storage", ", ".join(known), "Pass one of these.")
             name = f"constant {len(workspace)}"
             known[name] = value
             content = value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()

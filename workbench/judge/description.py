@@ -22,7 +22,7 @@ MAX_SCRATCH = 1 << 16  # bytes per program; a tensor descriptor takes 128
 
 
 class InvalidDescription(WorkbenchError):
-    """A record that is no description; the message says which part."""
+    """A record that is not a description; the message says which part."""
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,9 @@ class Judge:
     ) -> Judgement:
         """Judge the op's own variants, or the ``candidate``."""
         if config is not None and config != "all" and not isinstance(config, Mapping):
-            raise ArgumentError("config", repr(config), 'a configuration, "all", or None', "None is the default one.")
+            raise ArgumentError(
+                "config", repr(config), 'a configuration, "all", or None', "None means the default configuration."
+            )
         self._files = OpFiles.of(self.op)
         request, label, chosen = self._request(candidate, variants)
         self._sources = _sources_of(request, chosen)
@@ -217,7 +219,7 @@ class Judge:
             names = ", ".join(case.name for case in self.cases)
             remedy = "Draw an input, wb.randn(...): a kernel that writes constants would pass."
             raise ArgumentError(
-                "cases", f"{names}, whose answer is the same for every seed", "one with drawn inputs", remedy
+                "cases", f"{names}, whose answer is the same for every seed", "cases with random inputs", remedy
             )
         self._trusted = True
 
@@ -275,7 +277,7 @@ class Judge:
                 started = time.monotonic()
                 continue
             if (answer.get("variant"), answer.get("case")) != (name, case.name):
-                raise BadAnswer(f"no description of {name} for {case.name} came in its turn")
+                raise BadAnswer(f"no description of {name} for {case.name} came in order")
             while (answer.get("variant"), answer.get("case")) == (name, case.name):
                 count += 1
                 if count > _MAX_LINES:

@@ -99,7 +99,7 @@ def launch(
             seconds_limit=max(deadline.left, 0.01),
             last_warp_first=last_warp_first,
             copies_early=last_warp_first,  # a copy that is not waited for is wrong in one of the two runs
-            repeats=True,  # whoever compiled it: what reaches nothing is no fault of the kernel's
+            repeats=True,  # whoever compiled it: what reaches nothing is not a fault of the kernel's
             follow_addresses=False,  # a number that a candidate passes leads nowhere, not even to the answer
         )
         bound = program[kernel.name].bind(

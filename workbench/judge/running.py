@@ -211,7 +211,7 @@ def _check_names(description: Description, buffers: Buffers) -> None:
     """Raise Failed unless every tensor that is named exists, and every output is passed to a kernel."""
     own = [part.name for part in description.workspace]
     if len(set(own)) < len(own) or buffers.run_names & set(own):
-        raise Failed("invalid", f"workspace has a name twice, or that of a tensor: {', '.join(own)}")
+        raise Failed("invalid", f"a name of workspace is used twice, or is that of a tensor: {', '.join(own)}")
     passed = description.passed()
     for name in {*passed, *filter(None, (one.name for one in description.constants.values()))}:
         if name not in buffers.tensors:

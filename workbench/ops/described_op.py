@@ -229,7 +229,7 @@ def describe(
     labels: Mapping[str, str] | None = None,
     backward: Callable[..., Any] | None = None,
 ) -> DescribedOp:
-    """Make an op of a description. Raises ArgumentError naming what is no field of the tensors."""
+    """Make an op of a description. Raises ArgumentError naming what is not a field of the tensors."""
     known = [one.name for one in fields_of(tensors)]
     for argument, names in (("in_place", in_place), ("outputs", outputs), ("labels", labels or {})):
         for one in names:

@@ -425,7 +425,7 @@ class CudaVariant(Variant):
     macros: Callable[[Config, Any], Mapping[str, str | int | float]] = lambda config, problem: dict(config)
     """(config, problem) -> preprocessor macros."""
     text: Source | None = None
-    """The source, where ``source`` is no file of its own: a string, or a cell of a notebook."""
+    """The source, where ``source`` is not a file of its own: a string, or a cell of a notebook."""
     options: Sequence[str] = ()
     """Options for the compiler."""
     include_dirs: Sequence[Path] = ()

@@ -151,7 +151,7 @@ class Execution:
             return TRUE
         found = self.value(statement, statement.guard, state)
         if not isinstance(found, Predicate):
-            raise Unknown(statement, "a guard that is no predicate")
+            raise Unknown(statement, "a guard that is not a predicate")
         return negation(found) if statement.negated else found
 
     # -- statements ---------------------------------------------------------------------------------------------

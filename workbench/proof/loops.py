@@ -150,7 +150,7 @@ class _SymbolicLoop:
         state.epochs, state.lane_epochs, state.groups = (mark,), (mark,), groups or ()
         back, _ = self.run.round(self.block, self.body, state, self.count, apart=True)
         if not back:
-            raise Unknown(self.statement, "a loop that no path goes round")
+            raise Unknown(self.statement, "a loop that no path repeats")
         return self.run.merged(self.block, back)
 
     def _exact_trial(self, groups: tuple[Pending, ...]) -> State:
@@ -274,7 +274,7 @@ class _SymbolicLoop:
                 self._agree(path, after)
                 return self._outside(leaving)
             self.run.forget(mark)
-        raise Unknown(self.statement, "a loop whose registers follow no rule that holds")
+        raise Unknown(self.statement, "a loop whose registers match no invariant that holds")
 
     def _kept(self, after: State) -> bool:
         """Return True if all hypotheses hold in the first round and are kept by each; drop those that do not."""
@@ -306,7 +306,7 @@ class _SymbolicLoop:
                 self.epochs, same = (pair[0], pair[1]), False
         if not self.copies.kept(after, run.holds):
             if self.exact_copies:
-                raise Unknown(self.statement, "copies in flight that follow no rule from round to round")
+                raise Unknown(self.statement, "copies in flight that match no rule from round to round")
             self.exact_copies, same = True, False
             self.copies.guess(self.statement, self._exact_trial)
         return same

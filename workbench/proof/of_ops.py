@@ -109,7 +109,9 @@ class OpFamilies:
             try:
                 found[name] = tuple(by_value[pair] for pair in sizes)
             except KeyError as error:
-                raise ArgumentError(f"output {name}", error.args[0], "a formula of sizes", "None was found.") from error
+                raise ArgumentError(
+                    f"output {name}", error.args[0], "a formula of sizes", "No formula fits its shapes."
+                ) from error
         return found
 
     def _results(self, inputs: Shapes, sample: Mapping[str, int]) -> dict[str, TensorType]:
@@ -202,7 +204,7 @@ def _traced(function: Any, names: Mapping[str, Any]) -> Any:
 def _whole(value: Any) -> Term:
     if isinstance(value, int | Term) and not isinstance(value, bool):
         return term(value)
-    raise Unknown(None, f"the size {value!r} is no whole number")
+    raise Unknown(None, f"the size {value!r} is not a whole number")
 
 
 def _flat(parts: Any) -> list[Any]:

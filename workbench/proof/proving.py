@@ -127,7 +127,7 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
         return Proof(family.kernel.label, UNKNOWN, "", (), dict.fromkeys(PROPERTIES, UNKNOWN), (), (str(error),))
     if Question(Effort(_EFFORT_WITHOUT), made.data, made.facts).ask([], model=False).contradiction:
         raise ArgumentError(
-            "facts", ", ".join(made.stated), "facts that some sizes keep", "They contradict each other."
+            "facts", ", ".join(made.stated), "facts that hold for some sizes", "They contradict each other."
         )
     examples: list[Counterexample] = []
 

@@ -10,7 +10,7 @@ rule, read from the machine code of releases 12.8, 13.0 and 13.1 for sm_75 to sm
   square. They change the sign of the product, which is exact.
 * All uses of the product are such sums, so that the product itself is needed no more.
 * Of two products the sum takes one with a single use, then the one with fewer uses, then its first operand. Products
-  with a single use are placed first; a sum that is taken leaves its other product a use that is no contraction.
+  with a single use are placed first; a sum that is taken leaves its other product a use that is not a contraction.
 * The sum of two equal products stays the double of the rounded one.
 
 The product stays in the code, so that counts do not change. The sum becomes ``contract``, an fma of the product's

@@ -71,7 +71,7 @@ class Form:
                 self.reads.append(place[operand])
             else:
                 self.fixed.append((slot, operand))
-        for written in self.writes:  # a destination's own slot is no read; if it is also read, it has a second slot
+        for written in self.writes:  # a destination's own slot is not a read; if it is also read, it has a second slot
             if written in self.reads:
                 self.reads.remove(written)
 
@@ -142,7 +142,7 @@ def opcode(name: str) -> Opcode:
     """Return the table's row of that name; raise Refused if there is none."""
     found = OPCODES.get(name)
     if found is None:
-        raise Refused("the machine does not know this instruction")
+        raise Refused("the machine does not support this instruction")
     return found
 
 

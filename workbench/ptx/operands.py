@@ -207,7 +207,7 @@ class Symbols:
         elif variable.space in ("local", "param"):
             self.reserve_local(variable.name, variable.size, variable.align)
         else:
-            raise Refused(f"the machine does not know a .{variable.space} variable inside a kernel")
+            raise Refused(f"the machine does not support a .{variable.space} variable inside a kernel")
 
     def reserve_local(self, name: str, size: int, align: int) -> None:
         """Reserve local memory; a name that is declared again, as param0 is for every call, gets a new place."""
@@ -300,7 +300,7 @@ class Symbols:
         return found
 
     def literal(self, token: str, type_name: str) -> Constant | None:
-        """Return the bits of a number as an operand of that type, or None for a token that is no number."""
+        """Return the bits of a number as an operand of that type, or None for a token that is not a number."""
         size = PTX_BYTES[type_name]
         prefix = token[:2]
         if prefix in ("0f", "0F"):

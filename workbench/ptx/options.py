@@ -141,7 +141,7 @@ _NAMES = {one.name: None for one in fields(LaunchOptions)}  # in order
 def options_of(options: LaunchOptions | None, named: Mapping[str, Any]) -> LaunchOptions:
     """Return ``options``, or the default ones, with the ``named`` fields replaced.
 
-    Raises UnknownNameError for a name that is no field, ArgumentError for a value that a field cannot have.
+    Raises UnknownNameError for a name that is not a field, ArgumentError for a value that a field cannot have.
     """
     if not named:
         return options or _DEFAULTS

@@ -469,7 +469,7 @@ class Body:
         return core.scan(self.module.ascii, self._start, self.entry.body_end)
 
     def item(self, start: int) -> Item:
-        """Return the item that starts at an offset. Raises PtxSyntaxError for text that is no item."""
+        """Return the item that starts at an offset. Raises PtxSyntaxError for text that is not an item."""
         text, end = self.module.text, self.entry.body_end
         if text[start] in "{}":
             return Scope(text[start] == "{")

@@ -1,6 +1,6 @@
 """Addresses that lie in memory: the tensors and arrays of this process that they lead to.
 
-A table of ``data_ptr()`` values, or a struct of pointers by value, leads to memory that is no argument itself. Such
+A table of ``data_ptr()`` values, or a struct of pointers by value, leads to memory that is not an argument itself. Such
 words are looked up among the live tensors and arrays, each of which is an allocation with bounds of its own.
 """
 

@@ -146,7 +146,7 @@ class Puzzle:
 
         ``kernel`` is a module of ``wb.load_cuda`` or of a ``%%cuda`` cell with one kernel, one of its kernels, or a
         ``@triton.jit`` function. It runs in the PTX machine, also on a machine with a GPU. The first sizes with a
-        mistake end the check. Raises ArgumentError for an object that is no kernel or has other parameters.
+        mistake end the check. Raises ArgumentError for an object that is not a kernel or has other parameters.
         """
         kernel, language = self._kernel(kernel)
         right: list[str] = []

@@ -33,7 +33,7 @@ above:
 
 The model leaves out uneven work between blocks, instruction fetch, clocks that differ from the published ones, DRAM
 efficiency below 100 %, the path of operands through a division's slow path, and other work on the GPU. It ranks
-configurations and names their bottleneck. It is no measurement, and is labelled ``predicted`` with the device model
+configurations and names their bottleneck. It is not a measurement, and is labelled ``predicted`` with the device model
 wherever it is printed. :mod:`workbench.analysis.prediction.confidence` says how near it comes to measured times.
 """
 

@@ -37,7 +37,7 @@ Answer = TypeVar("Answer")
 
 
 def check_executor(executor: Executor | None) -> None:
-    """Raise ArgumentError for an object that is no executor, such as Dask's client, and for a pool that forks.
+    """Raise ArgumentError for an object that is not an executor, such as Dask's client, and for a pool that forks.
 
     Children forked from a process with torch's threads hang, or have no GPU.
     """

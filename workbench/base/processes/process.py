@@ -86,7 +86,7 @@ class Peer(ABC):
         try:
             self._channel.send(content, seconds, gives)
         except TimeoutError:
-            raise ProcessTimeout(f"the request was not taken within {seconds:g} s") from None
+            raise ProcessTimeout(f"the process did not read the request within {seconds:g} s") from None
         except OSError:
             raise self.ended() from None
 

@@ -186,7 +186,7 @@ class SizeSweep(Tabular):
             if point.trial.variant == variant and sizes.items() <= point.sizes.items():
                 return point
         known = f"{', '.join(self._variants)} at {'; '.join(map(_text, self._places))}"
-        raise UnknownNameError("sizes", f"{variant} at {_text(sizes)}", known, "Only these were tried.")
+        raise UnknownNameError("sizes", f"{variant} at {_text(sizes)}", known, "Only these sizes were run.")
 
     # -- as data ------------------------------------------------------------------------------------------------
 
@@ -339,7 +339,7 @@ class SizeSweep(Tabular):
         if not drawn:
             have = [one for one in FIGURES if any(point.figures[one] is not None for point in self.points)]
             remedy = "No variant has this one at any of the sizes."
-            raise ArgumentError("figure", name, ", ".join(have) or "none: no variant is right", remedy)
+            raise ArgumentError("figure", name, ", ".join(have) or "none: no variant gave a right result", remedy)
         basis = "counted" if shown.counted else self.times
         label = " = ".join(self.names) if self.together else axis
         return line_plot(xs, drawn, bounds, ax, xlabel=label, ylabel=shown.label, title=f"{self.op}, {basis}")

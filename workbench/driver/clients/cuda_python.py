@@ -47,7 +47,7 @@ def _refuse_libraries(runtime: Path) -> None:
     def load_or_refuse(libname: str) -> Any:
         if libname in _DEVICE_LIBRARIES and not any(runtime.parent.glob(f"lib{libname}.so.*")):
             raise pathfinder.DynamicLibNotFoundError(
-                f"lib{libname}: NVIDIA's library runs on NVIDIA's driver alone, not on the simulated one. Do this step "
+                f"lib{libname}: NVIDIA's library only runs on NVIDIA's driver, not on the simulated one. Do this step "
                 "on the host: with NumPy or SciPy on cupy.asnumpy(...)"
             )
         return load(libname)

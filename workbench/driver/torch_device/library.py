@@ -67,7 +67,7 @@ def prepare(say: Callable[[str], object] = print) -> Path:
     """
     torch = installed_torch()
     if torch is None:
-        raise DeviceUnavailableError(f"There is no torch here: {_BUILDS}")
+        raise DeviceUnavailableError(f"torch is not installed: {_BUILDS}")
     if torch.problem is None:
         say(f"compiling the operators of torch {torch.version}")
     return compiled(torch)

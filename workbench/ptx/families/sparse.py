@@ -31,7 +31,7 @@ def plan(parts: list[str]) -> Plan:
     marks = [part for part in parts if part.startswith(("kind::", "scale_vec::")) or part == "block_scale"]
     rest = [part for part in parts if part not in marks]
     if rest[1] not in ("sp", _ORDERED) or rest[2:4] != ["sync", "aligned"] or rest[5:7] != ["row", "col"]:
-        raise Refused("the machine knows mma.sp.sync.aligned with A by rows and B by columns only")
+        raise Refused("the machine supports mma.sp.sync.aligned with A by rows and B by columns only")
     shape, types = rest[4], [part for part in rest[7:] if part != "satfinite"]
     saturating = ["satfinite"] if rest[7:] in (["satfinite", *types], [*types, "satfinite"]) else []
     if marks and not ordered:
@@ -39,7 +39,7 @@ def plan(parts: list[str]) -> Plan:
     if "block_scale" in marks:
         return _scaled(shape, marks, types)
     if len(types) != 4 or len(rest) != 11 + len(saturating):
-        raise Refused("the machine does not know this mma.sp")
+        raise Refused("the machine does not support this mma.sp")
     if types[0] == "f16" and types[1] in _FLOATS_OF_8 and not ordered:
         raise Refused("mma.sp of 8 bits with sums of .f16, which PTX has as mma.sp::ordered_metadata only")
     if marks not in ([], ["kind::f8f6f4"]) or (bool(marks) < bool({*block_scale.NARROW} & {*types})):

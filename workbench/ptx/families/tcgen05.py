@@ -12,7 +12,7 @@ from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 
 _MOVE, _PRODUCT, _COMMIT = core.TensorMove, core.TensorProduct, core.TensorCommit
 _SHAPE, _KIND, _FLAGS = core.TensorShape, core.TensorKind, core.TensorFlags
-_UNKNOWN = "the machine does not know this tcgen05"
+_UNKNOWN = "the machine does not support this tcgen05"
 # Registers of .x1 by shape, and the most of them that an instruction moves.
 _MOVED = {"32x32b": (_SHAPE.l32_b32, 1), "16x64b": (_SHAPE.l16_b64, 1), "16x128b": (_SHAPE.l16_b128, 2),
           "16x256b": (_SHAPE.l16_b256, 4), "16x32bx2": (_SHAPE.l16_b32_x2, 1)}  # fmt: skip

@@ -145,7 +145,7 @@ def barrier(parts: list[str]) -> Plan:
     if kept[0] == "red":
         return _reducing_barrier(kept)
     if kept not in (["sync"], ["arrive"]):
-        raise Refused("the machine does not know this barrier")
+        raise Refused("the machine does not support this barrier")
     row, imm = opcode(f"bar.{kept[0]}"), core.Meeting[kept[0]]
     apart = int(parts[0] == "barrier" and "aligned" not in parts)  # threads may arrive from different places
 
@@ -190,7 +190,7 @@ def branch(parts: list[str]) -> Plan:
 def indexed_branch(parts: list[str]) -> Plan:
     """Plan ``brx.idx index, table;`` as one comparison and branch after the other; an index outside the table traps."""
     if parts[1:] not in (["idx"], ["idx", "uni"]):
-        raise Refused("the machine does not know this branch")
+        raise Refused("the machine does not support this branch")
 
     def bind(symbols: Symbols, operands: list[str]) -> list[Instruction | InstructionStep]:
         expect(operands, 2)
