@@ -172,7 +172,7 @@ def doctor() -> DoctorReport:
 
 
 class _Missing(Exception):
-    """A failed check: its message says what is wrong, ``remedy`` what to do about it."""
+    """A failed check: its message describes the problem, ``remedy`` the solution."""
 
     def __init__(self, detail: str, remedy: str):
         super().__init__(detail)

@@ -337,7 +337,7 @@ def test_two_traces_of_different_kernels(tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "is no JSON document"),
+        ("", "is not a JSON document"),
         ("[" * 100_000, "nested too deep"),
         ("{}", "not a document of the workbench: its schema is None"),
         ("[1]", "not a document of the workbench"),
@@ -352,8 +352,8 @@ def test_two_traces_of_different_kernels(tmp_path: Path):
         (lambda text: text.replace('"registers": 10', '"registers": NaN'), "NaN is not a JSON number"),
         (lambda text: text.replace('"registers": 10', '"registers": 1e999'), "too large"),
         (lambda text: text.replace('"registers": 10', '"registers": 1' + "0" * 5000), "too many digits"),
-        (lambda text: text[:-20], "is no JSON document"),
-        (b"\xff\xfe", "is no JSON document"),
+        (lambda text: text[:-20], "is not a JSON document"),
+        (b"\xff\xfe", "is not a JSON document"),
         (None, "cannot be read: No such file"),
     ],
 )

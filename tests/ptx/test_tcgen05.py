@@ -668,7 +668,7 @@ def test_descriptors_are_checked(field: dict[str, object], words: str) -> None:
     [
         ("mma.ws.sp.cta_group::1.kind::f16 [%r1], %d1, %d2, [%r2], %r3, %p1;", "sparse"),
         ("mma.cta_group::1.kind::f16.ashift [%r1], [%r2], %d2, %r3, %p1;", "before or after the shift"),
-        ("mma.cta_group::1.kind::mxf4 [%r1], %d1, %d2, %r3, %p1;", "scales that the kind"),
+        ("mma.cta_group::1.kind::mxf4 [%r1], %d1, %d2, %r3, %p1;", "scales that this kind"),
         ("mma.kind::f16 [%r1], %d1, %d2, %r3, %p1;", "without .cta_group"),
         ("mma.cta_group::1.kind::f16 [%r1], %d1, %d2, %r3, {%r4, %r5}, %p1;", "2 masks of lanes"),
         ("cp.cta_group::1.4x256b.warpx4 [%r1], %d1;", "does not support"),
@@ -677,7 +677,7 @@ def test_descriptors_are_checked(field: dict[str, object], words: str) -> None:
         ("ld.red.sync.aligned.32x32b.x1.min.u32 {%r1}, %r3, [%r2];", "does not support"),
         ("ld.red.sync.aligned.16x64b.x2.min.u32 {%r1, %r4}, %r3, [%r2];", "does not support"),
         ("ld.red.sync.aligned.32x32b.x2.min.abs.u32 {%r1, %r4}, %r3, [%r2];", "does not support"),
-        ("ld.sync.aligned.32x32b.x2.b32 {%r1}, [%r2];", "1 registers for 2"),
+        ("ld.sync.aligned.32x32b.x2.b32 {%r1}, [%r2];", "1 registers, where 2 belong"),
     ],
 )
 def test_forms_that_are_refused(statement: str, reason: str) -> None:

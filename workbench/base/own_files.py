@@ -1,7 +1,8 @@
-"""Folders and files whose content this process believes: compiled entries, libraries that it loads, programs.
+"""Folders and files whose content this process trusts: compiled entries, libraries that it loads, programs.
 
 Whoever can write such a file decides what this process computes, or which code it runs. So it must belong to this
-account, or to root, and nobody else may be able to write it. Folders are made with mode 0700, whatever the umask is.
+account, or to root, and no other account may be able to write it. Folders are made with mode 0700, whatever the umask
+is.
 
 A library that we compile ends with a seal: the number of its bytes and their SHA-256. The loader ignores what follows
 an ELF file's sections; a file cut short, which would end the process with SIGBUS, has no seal.

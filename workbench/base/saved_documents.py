@@ -33,7 +33,7 @@ def read_document(path: str | Path, kinds: Sequence[str]) -> dict[str, Any]:
     except OSError as error:
         raise DocumentError(f"{path} cannot be read: {error.strerror or error}. {_remedy(kinds)}") from error
     except UnicodeDecodeError as error:
-        raise DocumentError(f"{path} is no JSON document: {error}. {_remedy(kinds)}") from error
+        raise DocumentError(f"{path} is not a JSON document: {error}. {_remedy(kinds)}") from error
     return parse_document(text, path, kinds)
 
 
@@ -46,9 +46,9 @@ def parse_document(text: str, name: object, kinds: Sequence[str]) -> dict[str, A
     try:
         found = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_refuse)
     except RecursionError:
-        raise DocumentError(f"{name} is no JSON document: it is nested too deep. {remedy}") from None
+        raise DocumentError(f"{name} is not a JSON document: it is nested too deep. {remedy}") from None
     except ValueError as error:
-        raise DocumentError(f"{name} is no JSON document: {error}. {remedy}") from error
+        raise DocumentError(f"{name} is not a JSON document: {error}. {remedy}") from error
     schema_name = found.get("schema") if isinstance(found, dict) else None
     match = _SCHEMA.fullmatch(schema_name) if isinstance(schema_name, str) else None
     if match is None:

@@ -41,7 +41,7 @@ _case_option = click.option("--case", metavar="NAME", help="A case of the op (de
 def occupancy(
     what: str | None, configs: list[ConfigText], arch: str | None, plot: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Show a kernel's occupancy over block sizes and registers, what limits it, and what the next step would gain.
+    """Show a kernel's occupancy over block sizes and registers, its limits, and the gain of the next step.
 
     Without OP it is that of figures: workbench occupancy --block 256 --registers 42 --arch sm_90.
     """

@@ -244,7 +244,7 @@ def compare_code(
     sides = [_pair(name, values) for name, values in (("variants", variants), ("configs", configs), ("arch", arch))]
     if other is None and all(one[0] is one[1] for one in sides):
         allowed = "a second variant, configuration, architecture or kernel"
-        raise ArgumentError("other", None, allowed, "Name two of one of them: variants=[first, second].")
+        raise ArgumentError("other", None, allowed, "For example: variants=[first, second].")
     both = zip((op, op if other is None else other), *sides, strict=True)
     left, right = (compiled_of(one, case, *choice) for one, *choice in both)
     return CodeComparison(left, right, _short_names(left, right))

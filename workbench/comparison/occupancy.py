@@ -259,7 +259,7 @@ def occupancy(
     over_blocks: Sequence[int] = BLOCKS,
     over_registers: Sequence[int] = REGISTERS,
 ) -> OccupancyTable:
-    """Tabulate the occupancy of a kernel over block sizes and registers, and say what the next step would gain.
+    """Tabulate the occupancy of a kernel over block sizes and registers, and report the gain of the next step.
 
     Without an op or a kernel it is that of figures::
 

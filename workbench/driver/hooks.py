@@ -357,11 +357,11 @@ class Machine:
         return [line for heap in self._heaps.values() for line in heap.leaks()]
 
     def memory_notes(self) -> list[str]:
-        """Return notes on memory that the host read, or launches left, unwritten, and that may be meant."""
+        """Return notes on memory that the host read, or launches left, unwritten, which may be intended."""
         return self._records.partly_written()
 
     def _host_read(self, pointer: Any) -> None:
-        """Keep the finding on a read by the host of memory that nothing wrote."""
+        """Keep the finding on a read by the host of memory that was never written."""
         fault, watch = self._records.host_read(pointer.contents), watched()
         if fault is not None and watch is not None:
             watch.failed(fault)

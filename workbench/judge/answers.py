@@ -1,4 +1,4 @@
-"""Cleaned answers of a candidate's process, which may be anything before they enter a verdict."""
+"""Cleaning of a candidate's answers, which may contain anything, before they enter a verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``check``: judge an op's variants, or candidates that somebody else wrote for it, or check a launch of a kernel."""
+"""``check``: judge an op's variants, or candidates written by others for it, or check a launch of a kernel."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check(
     """Judge an op's kernels without trusting them, or check one launch of a kernel; no GPU is needed, and none is used.
 
     A kernel of `load_cuda` or `load_ptx`, a CompiledKernel or a ``@triton.jit`` function is checked as `check_kernel`
-    does, which says what it takes, on your own arguments and in this process::
+    does, whose docstring describes the arguments, on your own arguments and in this process::
 
         wb.check(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024))
 
@@ -74,12 +74,13 @@ def check(
         cases: names; by default the op's `judged_cases`, of one made by `wb.op` all. A case in a layout or dtype that a
             variant does not read is judged in the first that it reads.
         config: a configuration, or ``"all"`` legal ones; by default each variant's own default.
-        seeds: how many to draw, or the very ones of a verdict.
+        seeds: the number of seeds to draw, or the seeds of a verdict.
         seconds: limit of describing a case, and of running it, in seconds of CPU time; by the clock four times as much.
         memory_mib: limit of a process, beyond what the workbench itself takes; and of a workspace.
         elsewhere: judge also on each case's floating-point inputs 100 and 10,000 times as large, and negative, where
             the case says that they are free. What is wrong only there gets a verdict of its own, ``"wrong_elsewhere"``,
-            which counts. Where the reference means nothing (not a number, out of the type's range) nothing is compared.
+            which counts. Nothing is compared where the reference has no meaning (not a number, out of the type's
+            range).
         sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
             Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
             to other processes.
@@ -92,7 +93,7 @@ def check(
     Raises:
         ArgumentError: an argument that cannot be used, or cases whose answer is the same for every seed.
         UnknownNameError: no such op, case or variant.
-        NoSandbox: a sandbox that cannot be made here; says why.
+        NoSandbox: a sandbox cannot be made here; the message says why.
     """
     if is_kernel(op):
         refuse_for_a_kernel(

@@ -13,7 +13,7 @@ from workbench.errors import ArgumentError
 
 
 class _WithOutcomes(click.Command):
-    """Command whose help ends with the exit statuses; the table is read when it is asked for."""
+    """Command whose help ends with the exit statuses; the table is read when help is shown."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from workbench.judge.outcomes import listed
@@ -65,7 +65,8 @@ def check(
 ) -> None:  # fmt: skip
     """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
 
-    With --kernelbench instead of OP, judge a solution in KernelBench's format; for several, --json prints one a line.
+    With --kernelbench instead of OP, judge a solution in KernelBench's format; for several, --json prints one line
+    each.
 
     Each kernel runs on the PTX machine on inputs that it has not seen, with all checks, and with the warps in two
     orders.

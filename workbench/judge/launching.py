@@ -85,7 +85,7 @@ def launch(
 ) -> dict[object, str]:
     """Run one kernel with all checks; return its notes on sums. Raises Failed with what the machine found.
 
-    ``names`` are those of the arguments that are tensors; of the ``unwritten`` ones nobody has written anything.
+    ``names`` are those of the arguments that are tensors; nothing has been written to the ``unwritten`` ones.
     """
     try:
         options = LaunchOptions(

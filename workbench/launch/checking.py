@@ -38,7 +38,7 @@ def refuse_for_a_kernel(function: Callable[..., object], **given: object) -> Non
 def refuse_for_an_op(function: Callable[..., object], given: Mapping[str, object]) -> None:
     """Raise ArgumentError for the first of the ``given`` arguments, which only kernels take.
 
-    ``function`` is the one for kernels. Raises TypeError for a name that it has no parameter of either.
+    ``function`` is the one for kernels. Raises TypeError for a name that is not one of its parameters.
     """
     for name, value in given.items():
         if name not in inspect.signature(function).parameters:

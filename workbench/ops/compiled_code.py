@@ -27,7 +27,7 @@ class Plan(NamedTuple):
 
 
 class Compilable(Protocol):
-    """Protocol of what is compiled: a `workbench.ops.variant.Variant`."""
+    """Protocol of an object that is compiled: a `workbench.ops.variant.Variant`."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -43,7 +43,7 @@ class Compilable(Protocol):
         """Compile every kernel."""
 
     def plan(self, config: Config, problem: Any, kernels: tuple | None = None) -> Plan:
-        """Return everything that all runs share."""
+        """Return the plan that all runs share: kernels, parameters, grid and block."""
 
 
 class CompiledCode:

@@ -49,7 +49,7 @@ class RunTensors:
         return frozenset({"out"} if self.out.is_floating_point() else ())
 
     def renew(self) -> None:
-        """Fill what is judged so that what a run does not write is noticed."""
+        """Fill the judged tensors so that elements that a run does not write are noticed."""
         poison(self.out)
 
 

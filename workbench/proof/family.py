@@ -1,4 +1,4 @@
-"""A family of launches, for all sizes: what grid, arguments and facts as text say about a compiled kernel."""
+"""A family of launches, for all sizes: grid, arguments and facts of a compiled kernel, given as text."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _Reader:
         self.sizes[name] = self.arena.atom("param", name, (), low if least is None else least, high)
 
     def _arguments(self, args: Any) -> dict[str, Any]:
-        """Return what was given for each parameter, by name."""
+        """Return the given argument of each parameter, by name."""
         names = self.kernel.parameter_names
         if args is None:
             return {}

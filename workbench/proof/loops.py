@@ -53,10 +53,10 @@ class Looping(Thread, Protocol):
         """Note that the threads have to agree to come here."""
 
     def mark(self) -> tuple[int, ...]:
-        """Return how much is recorded."""
+        """Return the numbers of accesses and other records so far, for `forget`."""
 
     def forget(self, mark: tuple[int, ...]) -> None:
-        """Drop what was recorded since a mark."""
+        """Drop everything recorded since a mark."""
 
 
 def run_loop(run: Looping, block: int, body: set[int], start: State) -> Exits:
@@ -167,7 +167,7 @@ class _SymbolicLoop:
         return value
 
     def _form(self, name: str, head: Term, after: Term) -> Term | None:
-        """Return what a register holds at the head of round k, if it is a sum of steps or goes round a ring."""
+        """Return a register's value at the head of round k, if it is a sum of steps or cycles through a ring."""
         first, step = self._first(name), after - head
         if not self._of_heads(step) and self.index not in step.deps:
             return first + self.count * step
@@ -219,7 +219,7 @@ class _SymbolicLoop:
         return [one for one in dict.fromkeys(facts) if one != TRUE]
 
     def _steps_left(self, value: Term) -> list[Predicate]:
-        """Return that a value, which goes down to 0 by equal steps and ends the loop there, has steps left."""
+        """Return the condition that a value, which falls to 0 by equal steps and ends the loop there, is above 0."""
         before = self.at(value, self.count - 1)
         assert isinstance(before, Term)
         step = (value - before).constant
@@ -331,7 +331,7 @@ class _SymbolicLoop:
             self.run.meet(self.statement, TRUE, self.start.reach, rounds)
 
     def _outside(self, leaving: Exits) -> Exits:
-        """Return the states behind the loop. All threads leave it; where to is open if there are several ways."""
+        """Return the states behind the loop. All threads leave it; the exit is unknown if there are several."""
         found = _joined(self.run, leaving)
         left = self.start.reach
         ways = [target for target, _ in found if not self.run.graph.ends(target)]

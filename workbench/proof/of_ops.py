@@ -1,4 +1,4 @@
-"""Families of launches from ops of one's own: what ``@wb.op`` and its declarations say, with the sizes as symbols."""
+"""Families of launches from ops of one's own: their declarations by ``@wb.op``, with the sizes as symbols."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class OpFamilies:
         return Launched(grid, block, args, shared, facts, names, part.grid.text)
 
     def _names(self, sizes: Mapping[str, Term]) -> dict[str, Any]:
-        """Return what the expressions of a declaration may name, as terms."""
+        """Return the names that expressions of a declaration may use, as terms."""
         known: dict[str, Any] = {}
         for name, one in self.types.items():
             if isinstance(one, TensorType):

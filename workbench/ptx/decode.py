@@ -319,7 +319,7 @@ def _takes_only(made: Instruction, registers: list[Register]) -> bool:
 def _guard(symbols: Symbols, name: str) -> Register:
     guard = symbols.register(name)
     if guard is None or guard.width != 0:
-        raise Refused(f"the guard {name}")
+        raise Refused(f"the guard {name}, which is not a predicate")
     return guard
 
 

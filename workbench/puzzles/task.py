@@ -121,7 +121,7 @@ class Puzzle:
 
     @property
     def picture(self) -> Picture:
-        """A picture of what the kernel reads and writes."""
+        """A picture of the elements that the kernel reads and writes."""
         return self.draw()
 
     def hint(self) -> None:
@@ -241,7 +241,7 @@ class Puzzle:
             yield from self._of_output_read(kernel, run) or general.of_values(run)
 
     def _of_output_read(self, kernel: Any, run: PuzzleRun) -> list[Remark]:
-        """Return a remark if the kernel reads an output before it writes it: another run watches for that alone."""
+        """Return a remark if the kernel reads an output before it writes it: another run checks only that."""
         again = self._prepared(run.language, run.sizes)
         fresh = [at for at, name in enumerate(self.parameters) if name in self.outputs]
         report = check_kernel(kernel, **self._call(again), uninitialised=fresh, seconds_limit=_SECONDS)

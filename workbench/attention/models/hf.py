@@ -368,7 +368,7 @@ def attention(
         raise ArgumentError("attention_mask", f"shape {shape}", "[num_rows, columns], 1 for a token", _REMEDY)
     if sliding_window != layer.sliding_window:
         raise _refused(
-            "sliding_window", f"{sliding_window} in layer {layer.index}", f"{layer.sliding_window}, its config's"
+            "sliding_window", f"{sliding_window} in layer {layer.index}", f"{layer.sliding_window}, as in its config"
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     sinks = None if s_aux is None else s_aux.detach().float().reshape(-1)

@@ -135,7 +135,7 @@ class SizeSweep(Tabular):
     """Figures of an op's variants over sizes of its inputs; `Op.sweep` makes one.
 
     It has every figure of `FIGURES`; ``figure`` is the one that tables and plots show unless another is named. This is
-    no `Sweep`, which records the configurations of one case that `tune` has tried.
+    not a `Sweep`, which records the configurations of one case that `tune` has tried.
     """
 
     op: str
@@ -173,7 +173,7 @@ class SizeSweep(Tabular):
 
     @cached_property
     def _places(self) -> list[Mapping[str, Any]]:
-        """The combinations of sizes, in the order in which they were asked for."""
+        """The combinations of sizes, in the order of the arguments."""
         return list({tuple(point.sizes.values()): point.sizes for point in self.points}.values())
 
     def at(self, variant: str, **sizes: Any) -> SizePoint:

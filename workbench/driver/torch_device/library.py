@@ -124,7 +124,7 @@ def _compile(sources: list[Path], torch: Torch, path: Path) -> None:
 
 
 def _made(compilers: CompilerRuns, path: Path, *command: str) -> str:
-    """Let a compiler make a file, sealed when it is whole; return the end of its error output if it fails, else ""."""
+    """Run a compiler and seal the file that it makes; return the end of its error output if it fails, else ""."""
     new = path.with_suffix(f"{path.suffix}.new")
     status, log = compilers.run(*command, "-o", str(new))
     if status:

@@ -1,4 +1,4 @@
-"""Arguments of a Triton function that have no address, or a dtype that Triton lacks: refused by the argument's name."""
+"""Refusal, by name, of a Triton function's arguments that have no address, or a dtype that Triton lacks."""
 
 from __future__ import annotations
 

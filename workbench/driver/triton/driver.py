@@ -1,7 +1,7 @@
 """Triton on the PTX machine: its own JIT, compiler and autotuner, with CPU tensors and without a GPU.
 
-`simulated_triton` makes a driver of ours Triton's active one. Triton then compiles as it does for a GPU of that
-architecture, down to the PTX. Its last stage, the assembler, runs when registers or machine code are first read.
+`simulated_triton` replaces Triton's active driver. Triton then compiles as it does for a GPU of that architecture, down
+to the PTX. Its last stage, the assembler, runs when registers or machine code are first read.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class TritonDriver(DriverBase):
         return args
 
     def _load(self, name: str, blob: bytes, shared: int, device: int) -> tuple[Any, ...]:
-        """Return the kernel, ready to run. Raises UnsupportedInstructionError for PTX that the machine does not run."""
+        """Return the kernel, ready to run. Raises UnsupportedInstructionError for unsupported PTX."""
         if blob.startswith(ELF):
             raise ArgumentError(
                 "kernel", f"{name}, compiled to machine code", "PTX", "Compile it again under simulated_triton()."

@@ -74,7 +74,7 @@ def load_kernel(text: str, arch: str | None = None, macros: Mapping[str, Any] | 
 
 
 def _module(file: Path) -> ModuleType:
-    """Return the file as the module of its own name, so that other processes can import what is pickled by name."""
+    """Return the file as the module of its own name, so that other processes can unpickle its objects by name."""
     known = sys.modules.get(file.stem)
     if known is not None:
         if Path(getattr(known, "__file__", None) or "").resolve() == file:

@@ -359,7 +359,7 @@ bool BlockRunner::reaches(s32 from, F found) const {
 
 // Reports a barrier that lanes of a warp reached at different places (only a barrier without
 // .aligned allows it) or bypassed. Different warps may arrive at different places: PTX counts
-// arrivals, while CUDA C++ asks for one __syncthreads() for the whole block.
+// arrivals, while CUDA C++ requires one __syncthreads() for the whole block.
 //
 // Threads that return before the barrier are no fault: it waits for all threads that have not
 // exited (CUDA C++ Programming Guide, from compute capability 7.0 on). Lanes bypassed the barrier

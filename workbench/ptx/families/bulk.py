@@ -47,11 +47,11 @@ def bulk(parts: list[str]) -> Plan:
         raise Refused("the machine does not support this copy")
     if rows and (dimensions != 2 or reduces or rows != [mode for mode, end in _ROWS.items() if end == to]):
         allowed = "for tensors of 2 dimensions: .tile::gather4 to load, .tile::scatter4 to store"
-        raise Refused(f".{rows[0]}, which PTX has {allowed}")
+        raise Refused(f".{rows[0]}, which PTX only has {allowed}")
     is_load, hinted, multicast = to == "shared", "L2::cache_hint" in rest, "multicast::cluster" in rest
     masked = "cp_mask" in rest
     if masked and (dimensions or reduces or is_load):
-        raise Refused(".cp_mask, which PTX has for bulk copies to global memory")
+        raise Refused(".cp_mask, which PTX only has for bulk copies to global memory")
     operation, type_name = 0, 0
     if reduces:
         name = next((part for part in rest if part in _OPERATIONS), None)

@@ -1,4 +1,4 @@
-"""clusterlaunchcontrol: blocks that take over the work of others that have not started."""
+"""clusterlaunchcontrol: lets blocks take over the work of blocks that have not started."""
 
 from __future__ import annotations
 

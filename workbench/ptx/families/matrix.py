@@ -63,7 +63,7 @@ def mma(parts: list[str]) -> Plan:
         fragments = [vector(operand) for operand in operands]
         for limit, tokens in zip((4, 4, 2, 4), fragments, strict=True):
             if len(tokens) > limit:
-                raise Refused(f"{len(tokens)} registers in a fragment")
+                raise Refused(f"{len(tokens)} registers in a fragment, where at most {limit} belong")
         d = [result(symbols, token, width) for token in fragments[0]]
         kind = "f64" if width == 8 else "f32"
         a, b, c = ([source(symbols, token, kind, width) for token in tokens] for tokens in fragments[1:])
@@ -242,7 +242,7 @@ def _wmma_product(parts: list[str]) -> Plan:
         types = [types[0], "f16", "f16", types[1]]
     saturating = ["satfinite"] if "satfinite" in rest else []
     if saturating and types[0] != "s32":
-        raise Refused("wmma of floating point with .satfinite, which PTX has deprecated: leave .satfinite away")
+        raise Refused("wmma of floating point with .satfinite, which is deprecated in PTX: leave out .satfinite")
     d, a, b, c = (fragment(*each) for each in zip("dabc", [shape] * 4, types, ["row", *layouts, "row"], strict=True))
     m, n, k = _extents(shape)
     tiles = 2 if max(m, n) > 8 else 1

@@ -73,7 +73,7 @@ def _access(parts: list[str], is_load: bool) -> SinglePlan:
         elif part in ("v2", "v4", "v8"):
             elements = int(part[1:])
         elif not _known(part):
-            raise Refused(f".{part} in an access")
+            raise Refused(f".{part} in an access, which does not take it")
         elif part in _STRONG:
             strong |= STRONG | _ORDERS.get(part, 0)
         elif part == "cta":
@@ -192,7 +192,7 @@ def atomic(parts: list[str]) -> Plan:
         elif part in ("v2", "v4", "v8"):
             elements = int(part[1:])
         elif not (_known(part) or part == "noftz"):
-            raise Refused(f".{part} in an atomic")
+            raise Refused(f".{part} in an atomic, which does not take it")
     if type_name == "b128" and (operation not in ("exch", "cas") or parts[0] == "red"):
         raise Refused(WIDE_ATOMICS)
     if operation is None or not type_name:
@@ -267,7 +267,7 @@ def copy(parts: list[str]) -> Plan:
         to, from_ = symbols.address(operands[0]), symbols.address(operands[1])
         size = int(operands[2], 0)
         if size not in (4, 8, 16):
-            raise Refused(f"a copy of {size} bytes")
+            raise Refused(f"a copy of {size} bytes, which may have 4, 8 or 16")
         slots: dict[int, Operand] = {}
         raw = {core.AsyncCopy.offset: to.offset, FLAGS: place(symbols, from_, slots, ADDRESS, "global")}
         raw[core.AsyncCopy.flags] = place(symbols, to, slots, core.AsyncCopy.destination, "shared")

@@ -78,7 +78,7 @@ def _halves(symbols: Symbols, token: str) -> list[list[str]]:
     """Return the registers that make up the lower and the upper 64 bits of an operand."""
     names = vector(token) if token[0] == "{" else [*symbols.halves(token)]
     if len(names) not in (2, 4):
-        raise Refused(f"{len(names)} registers for 128 bits, which are 2 or 4")
+        raise Refused(f"{len(names)} registers for 128 bits, where 2 or 4 belong")
     return [names[: len(names) // 2], names[len(names) // 2 :]]
 
 

@@ -18,7 +18,7 @@ def plan(parts: list[str]) -> SinglePlan:
     """Plan one conversion; ``parts`` is the opcode text, split at its dots."""
     to, from_, modifiers = parts[-2], parts[-1], set(parts[1:-2])
     if len(modifiers) != len(parts) - 3:
-        raise Refused("a modifier twice")
+        raise Refused("the same modifier twice")
     if "rs" in modifiers:
         return _random(to, from_, modifiers)
     if "s2f6x2" in (to, from_):

@@ -241,7 +241,7 @@ def call(parts: list[str]) -> Plan:
             if prototype is None:
                 raise Refused(INDIRECT_CALL)
         if not 1 <= len(operands) <= 2:
-            raise Refused(f"{len(operands)} operands")
+            raise Refused(f"{len(operands)} operands, where 1 or 2 belong")
         arguments = operands[1] if len(operands) == 2 else "()"
         names = [[part.strip() for part in text[1:-1].split(",") if part.strip()] for text in (results, arguments)]
         back, into = (tuple(symbols.local[name] for name in group) for group in names)
@@ -260,7 +260,7 @@ def trap(parts: list[str]) -> Plan:
 
 
 def fence(parts: list[str]) -> Plan:
-    """Plan a fence. Memory is sequentially consistent already: a fence only orders what the checks know.
+    """Plan a fence. Memory is sequentially consistent already: a fence only changes the order that the checks record.
 
     See core/checks/clocks.hpp. Among the fences between proxies, the checks know those of the async proxy and of tensor
     maps, and the one for new mbarriers.

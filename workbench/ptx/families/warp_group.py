@@ -51,7 +51,7 @@ def wgmma(parts: list[str]) -> Plan:
             flags |= _FLAGS.a_registers
             tokens = vector(operands[1])
             if len(tokens) != 4:
-                raise Refused(f"{len(tokens)} registers of A")
+                raise Refused(f"{len(tokens)} registers of A, where 4 belong")
             slots |= {i: source(symbols, token, "b32", 4) for i, token in enumerate(tokens, _PRODUCT.a)}
         else:
             slots[ADDRESS] = source(symbols, operands[1], "b64", 8)

@@ -103,7 +103,7 @@ def load(name: str | Path) -> Sweep:
         raise StoreError(f"sweep {path}: {too_deep(text)}. Nothing of it is used; correct the file.") from None
     except (ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, zlib.error) as error:
         raise StoreError(
-            f"sweep {path}: no recorded sweep, Kernel Tuner cache or T4 results ({type(error).__name__}: {error}). "
+            f"sweep {path}: not a sweep, a Kernel Tuner cache or T4 results ({type(error).__name__}: {error}). "
             "Record one with `workbench tune --save FILE`."
         ) from error
 
