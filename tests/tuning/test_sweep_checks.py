@@ -123,7 +123,7 @@ def test_our_own_format_is_checked_too(tmp_path):
     for column, value, told in [
         ("measured_seconds", [-1.0, 1.0, None], r"configs\[0\]: measured_seconds is -1\.0"),
         ("measured_seconds", [1.0], r"configs|not a sweep"),
-        ("outcome", ["ok", "splendid", "ok"], r"configs\[1\]: ValueError: an outcome 'splendid'"),
+        ("outcome", ["ok", "splendid", "ok"], r"configs\[1\]: ValueError: unknown outcome 'splendid'"),
     ]:
         ours.write_text(json.dumps(with_(record, ("columns", column), value)))
         with pytest.raises(StoreError, match=told):

@@ -126,7 +126,7 @@ def _read(record: Mapping, path: Path) -> Sweep:
             config = dict(zip(parameters, values, strict=True))
             check_config(config, parameters)
             if figures["outcome"] not in OUTCOMES:
-                raise ValueError(f"an outcome {figures['outcome']!r}")
+                raise ValueError(f"unknown outcome {figures['outcome']!r}")
             bound_by = figures.pop("bound_by", None)
             prediction: PredictionRecord = {"bound_by": bound_by} if bound_by else {}
             figures["samples"] = tuple(figures.get("samples", ()))

@@ -84,8 +84,8 @@ const std::set<std::string> kWaits = {
     "_local_scalar_dense",
 };
 
-// Operators that hand the values of tensors on, as they are, and compute none. What they take of
-// elements that were never written is unwritten in their results.
+// Operators that copy values of tensors unchanged and compute nothing. Copies of elements that were
+// never written count as unwritten, too.
 const std::set<std::string> kMoves = {
     "copy_",
     "cat",
