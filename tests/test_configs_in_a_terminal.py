@@ -62,7 +62,7 @@ def test_compare_takes_configurations_as_tables_print_them(run, words, one, two)
 @pytest.mark.parametrize(
     ("command", "config", "message"),
     [
-        ("compare", "N=64", "for 2 variants; allowed: that of one variant. Name it: one:N=64"),
+        ("compare", "N=64", "for 2 variants; allowed: the configuration of one variant. Name it: one:N=64"),
         ("compare", "M=64", "one has N, MORE; two has N"),
         ("compare", "two:MORE=True", "config of two: got MORE; allowed: N"),
         ("compare", "one:N=63", "config N: got 63; allowed: 32, 64, 128"),
@@ -71,7 +71,7 @@ def test_compare_takes_configurations_as_tables_print_them(run, words, one, two)
         ("trace", "two:N=64", "config: got 'two'; allowed: one. Name one of these variants"),
         ("trace", "N", "[VARIANT:]NAME=VALUE"),
         ("occupancy", "N", "[VARIANT:]NAME=VALUE"),
-        ("occupancy", "N=64", "for 2 variants; allowed: that of one variant. Name it: one:N=64"),
+        ("occupancy", "N=64", "for 2 variants; allowed: the configuration of one variant. Name it: one:N=64"),
         ("occupancy", "one:M=64", "config of one: got M; allowed: N, MORE"),
         ("compare-code", "three:N=64", "config: got 'three'; allowed: one, two"),
         ("bench --over n=64,128", "one:N=63", "config N: got 63; allowed: 32, 64, 128"),

@@ -69,7 +69,7 @@ def test_missing_parts_are_rows_with_remedies(monkeypatch: pytest.MonkeyPatch, f
     ("version", "ok", "detail"),
     [
         (None, False, "not installed"),
-        ("14.2.0", False, "14.2.0, which runs on NVIDIA's driver alone"),
+        ("14.2.0", False, "14.2.0, which only runs on NVIDIA's driver"),
         ("14.2.0+workbench", True, "14.2.0+workbench, for the simulated driver too"),
     ],
 )

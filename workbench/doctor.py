@@ -172,7 +172,7 @@ def doctor() -> DoctorReport:
 
 
 class _Missing(Exception):
-    """A failed check: its message says what is wrong, ``remedy`` what to do about it."""
+    """A failed check: its message describes the problem, ``remedy`` the solution."""
 
     def __init__(self, detail: str, remedy: str):
         super().__init__(detail)
@@ -322,7 +322,7 @@ def _cupy() -> str:
         return f"{version}, for the simulated driver too"
     if simulated.current() is None and simulated.real_device() is not None:
         return version
-    raise _Missing(f"{version}, which runs on NVIDIA's driver alone", "workbench setup cupy")
+    raise _Missing(f"{version}, which only runs on NVIDIA's driver", "workbench setup cupy")
 
 
 def _cuda_device() -> str:

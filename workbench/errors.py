@@ -124,7 +124,7 @@ class HostMemoryError(WorkbenchError, MemoryError):
 
 
 class DeviceUnavailableError(WorkbenchError):
-    """Device that was asked for by name and cannot run here; says why and what to do."""
+    """A device that was requested by name and cannot run here; the message has the reason and the remedy."""
 
 
 class UnsupportedInstructionError(WorkbenchError):
@@ -143,7 +143,7 @@ class KernelFault(WorkbenchError):
 
     @property
     def told(self) -> str:
-        """The message behind what it ended, for a report."""
+        """The message for a report, after the name of the work that the error ended."""
         return f"a launch ended early: {self}"
 
 
@@ -164,7 +164,7 @@ class HostCallFault(KernelFault):
 
     @property
     def told(self) -> str:
-        """The message, behind the call if the error ended it."""
+        """The message for a report, with the words that a call ended if the error ended one."""
         return f"a call ended early: {self}" if self.ended else str(self)
 
 
@@ -197,7 +197,7 @@ class UnsafeFileError(WorkbenchError):
 
 
 class UnknownDeviceWarning(UserWarning):
-    """Warning that a result depends on the GPU, which is not known; says what was assumed.
+    """Warning that a result depends on the GPU, which is not known; the message names the assumed one.
 
     It comes if no GPU was named and no model of the kernel's architecture is recorded.
     """

@@ -337,10 +337,10 @@ def test_two_traces_of_different_kernels(tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "is no JSON document"),
+        ("", "is not a JSON document"),
         ("[" * 100_000, "nested too deep"),
-        ("{}", "no document of the workbench: its schema is None"),
-        ("[1]", "no document of the workbench"),
+        ("{}", "not a document of the workbench: its schema is None"),
+        ("[1]", "not a document of the workbench"),
         ('{"schema": "pytest/1"}', "its schema is 'pytest/1'"),
         ('{"schema": "workbench-doctor/1", "workbench": "1"}', "is a 'doctor', not a compare or trace"),
         ('{"schema": "workbench-compare/2", "workbench": "9.0"}', "only version 1 is known: workbench 9.0 wrote it"),
@@ -349,11 +349,11 @@ def test_two_traces_of_different_kernels(tmp_path: Path):
             lambda text: text.replace('"registers": 10', '"registers": "many"'),
             r"variants\[0\].registers must be number",
         ),
-        (lambda text: text.replace('"registers": 10', '"registers": NaN'), "NaN is no number of JSON"),
+        (lambda text: text.replace('"registers": 10', '"registers": NaN'), "NaN is not a JSON number"),
         (lambda text: text.replace('"registers": 10', '"registers": 1e999'), "too large"),
         (lambda text: text.replace('"registers": 10', '"registers": 1' + "0" * 5000), "too many digits"),
-        (lambda text: text[:-20], "is no JSON document"),
-        (b"\xff\xfe", "is no JSON document"),
+        (lambda text: text[:-20], "is not a JSON document"),
+        (b"\xff\xfe", "is not a JSON document"),
         (None, "cannot be read: No such file"),
     ],
 )

@@ -138,7 +138,7 @@ def test_the_end_of_the_output_is_in_the_error_of_a_process_that_ends():
 def test_no_more_is_read_than_was_asked_for(server: ForkServer):
     child = server.fork("dribbles")
     child.request(1 << 62, 60)
-    with pytest.raises(BadAnswer, match="at most 67,108,864 are taken"):
+    with pytest.raises(BadAnswer, match="at most 67,108,864 are allowed"):
         child.json(60)
     child.end()
 

@@ -188,12 +188,12 @@ def test_a_tuned_configuration_is_used_where_it_is_legal(fresh_home):
         ({"cols": [64, 64]}, "one or more different values"),
         ({"cold": [64]}, r"cold; allowed: .*cols.*cols=1024"),
         ({"cols": [64, "many"]}, "case size 'cols': got 'many'; allowed: a whole number"),
-        ({"name": ["a", "b"]}, "name of each case follows"),
+        ({"name": ["a", "b"]}, "name of each case is made"),
         ({"cols": [64, 128], "rows": [1, 2, 3], "together": True}, "2 values of cols, 3 values of rows"),
         ({"cols": [64, 128], "figure": "speed"}, "'speed'.*time, bandwidth"),
         ({"cols": [64, 128], "figure": "throughput"}, "figure: got throughput"),
         ({"cols": [64, 128], "configs": {"wrong": {}}}, "'wrong'.*torch, right"),
-        ({"cols": [8, 16], "variants": "right"}, "none that reads the case at these sizes"),
+        ({"cols": [8, 16], "variants": "right"}, "none that supports the case at these sizes"),
     ],
 )
 def test_what_cannot_be_swept_is_refused_by_name(given, message):
@@ -272,5 +272,5 @@ def test_torch_is_measured_on_a_gpu():
     found = scale.sweep(cols=[64, 128], variants=["torch", "right"], device="cuda")
     assert all(point.trial.basis == "measured" for point in found.points), str(found)
     assert found.without_line == ()
-    with pytest.raises(ArgumentError, match="figure of time on a GPU"):
+    with pytest.raises(ArgumentError, match="figure of time, as a GPU"):
         scale.sweep(cols=[64, 128], figure="sectors", device="cuda")

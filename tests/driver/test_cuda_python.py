@@ -38,7 +38,7 @@ assert load_nvidia_dynamic_lib("nvrtc") == "NVRTC"
 try:
     load_nvidia_dynamic_lib("cufft")
 except DynamicLibNotFoundError as error:
-    assert "libcufft: NVIDIA's library runs on NVIDIA's driver alone" in str(error), error
+    assert "libcufft: NVIDIA's library only runs on NVIDIA's driver" in str(error), error
 else:
     raise AssertionError("it was loaded")
 """

@@ -17,7 +17,7 @@ def test_nvcc_of_the_installed_toolkit_is_asked_of_pip(monkeypatch, tmp_path):
     monkeypatch.setattr(nvcc_setup.library_headers, "fetch", lambda say: say("headers"))
     monkeypatch.setattr(tools, "pip_folders", lambda: folders)
     monkeypatch.setattr(nvcc_setup, "pip", lambda *words, needs: asked.append(words))
-    with pytest.raises(MissingToolError, match="there is no program nvcc"):
+    with pytest.raises(MissingToolError, match="does not contain the program nvcc"):
         nvcc_setup.install(str)
     assert asked == [("install", f"cuda-toolkit[nvcc]=={importlib.metadata.version('cuda-toolkit')}")]
     folders.append(tmp_path)

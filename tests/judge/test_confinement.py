@@ -282,4 +282,4 @@ def test_a_sandbox_that_cannot_be_made_is_refused(tmp_path: Path, monkeypatch: p
 
 def test_the_help_tells_a_judge_from_a_sandbox():
     text = " ".join(CliRunner().invoke(main, ["check", "--help"]).output.split())
-    assert "Without --sandbox this is no sandbox" in text
+    assert "Without --sandbox this is not a sandbox" in text

@@ -169,7 +169,7 @@ def test_a_bound_launch_runs_as_often_as_one_likes(device: gpu.Gpu, recorder: Re
 def test_a_tensor_map_that_the_driver_refuses(monkeypatch: pytest.MonkeyPatch):
     driver = SimpleNamespace(cuTensorMapEncodeTiled=lambda *values: 1)
     monkeypatch.setattr(gpu_tensor_map.ctypes, "CDLL", lambda name: driver)
-    with pytest.raises(ArgumentError, match=r"tensor map.*it says 1.*compute capability 9\.0"):
+    with pytest.raises(ArgumentError, match=r"tensor map.*it returned 1.*compute capability 9\.0"):
         gpu_tensor_map.encoded(TensorMap.of(torch.zeros(64, 64), (8, 8)))
 
 

@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused():
     module = wb.load_cuda(SOURCE, device="sim")
     with pytest.raises(ArgumentError, match=r"shape \(3,\); allowed: float32 of shape \(4,\)"):
         module.globals["taps"] = [1, 2, 3]
-    with pytest.raises(ArgumentError, match="what uint32 holds"):
+    with pytest.raises(ArgumentError, match="values that uint32 can hold"):
         module.globals["counter"] = -1
     with pytest.raises(ArgumentError, match=r"float.*uint32"):
         module.globals["counter"] = 1.5

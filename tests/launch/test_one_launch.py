@@ -98,14 +98,14 @@ def test_check_and_trace_take_every_kind_of_kernel(module, kind: str):
 
 
 def test_each_refuses_what_only_the_other_has(module):
-    with pytest.raises(ArgumentError, match=r"candidate: got 'x\.cu'; allowed: nothing with a kernel"):
+    with pytest.raises(ArgumentError, match=r"candidate: got 'x\.cu'; allowed: no value with a kernel"):
         wb.check(module.saxpy, "x.cu", grid=1)
-    with pytest.raises(ArgumentError, match="seeds: got 3; allowed: nothing with a kernel"):
+    with pytest.raises(ArgumentError, match="seeds: got 3; allowed: no value with a kernel"):
         wb.check(module.saxpy, seeds=3, grid=1)
-    with pytest.raises(ArgumentError, match="variant: got 'cuda'; allowed: nothing with a kernel"):
+    with pytest.raises(ArgumentError, match="variant: got 'cuda'; allowed: no value with a kernel"):
         wb.trace(module.saxpy, variant="cuda", grid=1)
     for function in (wb.check, wb.trace):
-        with pytest.raises(ArgumentError, match="grid: got 4; allowed: nothing with an op"):
+        with pytest.raises(ArgumentError, match="grid: got 4; allowed: no value with an op"):
             function("copy_blocks", grid=4)
         with pytest.raises(TypeError, match="unexpected keyword argument 'gird'"):
             function("copy_blocks", gird=4)

@@ -169,7 +169,7 @@ def test_what_is_not_modelled_is_unknown_with_its_line(name, args, why):
     ({"facts": {"w": "distinct"}}, "a tensor 'w'"),
     ({"facts": {"x": "v + 1"}}, "a comparison of v"),
     ({"grid": None}, "the blocks"),
-    ({"variants": "fast"}, "nothing with a kernel"),
+    ({"variants": "fast"}, "no value with a kernel"),
     ({"block": "n"}, "one block size"),
 ])  # fmt: skip
 def test_wrong_arguments_are_refused(changes, message):

@@ -111,7 +111,7 @@ def test_scales_far_apart(of_a: int, of_b: int) -> None:
         ({"selectors": (0, 2, 0, 0)}, "thread-id-a of 2, where .scale_vec::1X allows 0, 1"),
         ({"selectors": (0, 0, 4, 0)}, "byte-id-b of 4"),
         ({"runs": 2}, "takes .scale_vec::1X"),
-        ({"scale": "ue4m3"}, "does not know this mma with block scales"),
+        ({"scale": "ue4m3"}, "does not support this mma with block scales"),
         ({"kind": "mxf4nvf4", "runs": 2, "a": "e2m1", "b": "e2m1", "scale": "ue4m3"}, "takes .scale_vec::4X"),
     ],
 )

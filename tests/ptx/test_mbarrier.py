@@ -121,7 +121,7 @@ def test_addresses_and_spellings() -> None:
     ("statement", "reason"),
     [
         ("mbarrier.arrive.expect_tx.shared.b64 %d1, [%r1];", "1 operands"),
-        ("mbarrier.arrive.shared.b32 %r2, [%r1];", "does not know this mbarrier"),
+        ("mbarrier.arrive.shared.b32 %r2, [%r1];", "does not support this mbarrier"),
     ],
 )
 def test_refusals(statement: str, reason: str) -> None:

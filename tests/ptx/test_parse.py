@@ -192,8 +192,8 @@ def test_broken_text(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("frobnicate.b32 %r1, %r2;", "does not know this instruction"),
-        ("add.s31 %r1, %r2, %r3;", "does not know this instruction"),
+        ("frobnicate.b32 %r1, %r2;", "does not support this instruction"),
+        ("add.s31 %r1, %r2, %r3;", "does not support this instruction"),
         ("add.s32 %r1, %d2, %r3;", "has 64 bits where 32 belong"),
         ("add.s32 %r1, %r2;", "2 operands"),
         ("add.s32 %r1, %r2, %nope;", "%nope"),

@@ -196,11 +196,11 @@ def test_invalid_metadata_ends_a_launch_without_checks() -> None:
     [
         (SparseMma(32, "f32.f16.f16.f32", 2), "the sparsity selector 2, where the constant 0 or 1 belongs"),
         (SparseMma(64, "s32.s8.s8.s32", 1), "the sparsity selector 1, where the constant 0 belongs"),
-        (SparseMma(64, "f32.e4m3.e4m3.f32", kind="f8f6f4"), "mma.sp::ordered_metadata only"),
-        (SparseMma(64, "f16.e4m3.e4m3.f16"), "mma.sp::ordered_metadata only"),
+        (SparseMma(64, "f32.e4m3.e4m3.f32", kind="f8f6f4"), "PTX only has as mma.sp::ordered_metadata"),
+        (SparseMma(64, "f16.e4m3.e4m3.f16"), "PTX only has as mma.sp::ordered_metadata"),
         (SparseMma(64, "f32.e2m1.e4m3.f32", ordered=True), "needs .kind::f8f6f4"),
-        (SparseMma(32, "f32.e4m3.e4m3.f32"), "does not know this instruction"),
-        (SparseMma(32, "f16.f16.f16.f32"), "2 registers of C|does not know this instruction"),
+        (SparseMma(32, "f32.e4m3.e4m3.f32"), "does not support this instruction"),
+        (SparseMma(32, "f16.f16.f16.f32"), "2 registers of C|does not support this instruction"),
     ],
 )
 def test_forms_that_ptx_does_not_have(case: SparseMma, message: str) -> None:

@@ -160,7 +160,7 @@ def test_a_worker_of_other_versions_is_refused_and_a_lost_context_ends_only_its_
         with pytest.raises(WorkbenchError, match=r"toolchain: .* here, another compiler there"):
             tune_steps(variant, executor=threads)
         monkeypatch.undo()
-        assert tune_steps(variant, executor=threads).new == 12, "nothing of it was kept"
+        assert tune_steps(variant, executor=threads).new == 12, "no result was kept"
 
 
 def test_a_forking_pool_is_refused():

@@ -120,7 +120,7 @@ def test_a_configuration_that_the_sweep_lacks_is_an_outcome(run, file):
         ({"store": Path("own.sqlite")}, r"store: got own.sqlite; allowed: None in a replay"),
         ({"retry_failed": True}, "retry_failed: got True; allowed: False in a replay"),
         ({"limits": Limits(seconds=1)}, "limits: got Limits; allowed: None in a replay"),
-        ({"strategy": "predicted", "background": True}, "Nothing predicts this space's times"),
+        ({"strategy": "predicted", "background": True}, "Times of this space cannot be predicted"),
     ],
 )
 def test_what_the_sweep_does_not_hold_is_refused(file, options, message):

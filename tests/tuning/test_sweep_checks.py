@@ -80,11 +80,11 @@ def renamed(name: str) -> dict:
         (with_(CACHE, ("cache", "1,x", "times"), 7), r"cache\['1,x'\]: TypeError"),
         (with_(CACHE, ("cache", "1,x"), 7), r"cache\['1,x'\]: TypeError"),
         (with_(CACHE, ("cache", "1,x", "A"), [1]), r"cache\['1,x'\]: A is \[1\] \(list\)"),
-        (with_(CACHE, ("cache", "1,x", "A"), 3), r"cache\['1,x'\]: A is 3 \(int\), which is none of its values"),
+        (with_(CACHE, ("cache", "1,x", "A"), 3), r"cache\['1,x'\]: A is 3 \(int\), which is not one of its values"),
         (with_(CACHE, ("cache", "4,y", "time"), {}), r"cache\['4,y'\]: time is \{\} \(dict\)"),
         (with_(CACHE, ("tune_params", "A"), [1, 2, [4]]), r"tune_params\['A'\] is \[4\] \(list\)"),
         (with_(CACHE, ("tune_params", "A"), [1, 2, 10**400]), r"tune_params\['A'\] is 1000"),
-        (with_(CACHE, ("tune_params", "A"), [1, 2, 2]), r"tune_params\['A'\] has no values, or one twice"),
+        (with_(CACHE, ("tune_params", "A"), [1, 2, 2]), r"tune_params\['A'\] has no values, or a value twice"),
         (with_(CACHE, ("tune_params", "B"), ["x", "\x1b[31m"]), r"tune_params\['B'\] holds control characters"),
         (with_(CACHE, ("device_name",), "GPU\x07"), "device holds control characters"),
         (with_(CACHE, ("kernel_name",), "[bold]scale[/bold]"), r"op holds markup: '\[bold\]'"),
@@ -122,8 +122,8 @@ def test_our_own_format_is_checked_too(tmp_path):
     assert len(load(ours).trials) == 3
     for column, value, told in [
         ("measured_seconds", [-1.0, 1.0, None], r"configs\[0\]: measured_seconds is -1\.0"),
-        ("measured_seconds", [1.0], r"configs|no recorded sweep"),
-        ("outcome", ["ok", "splendid", "ok"], r"configs\[1\]: ValueError: an outcome 'splendid'"),
+        ("measured_seconds", [1.0], r"configs|not a sweep"),
+        ("outcome", ["ok", "splendid", "ok"], r"configs\[1\]: ValueError: unknown outcome 'splendid'"),
     ]:
         ours.write_text(json.dumps(with_(record, ("columns", column), value)))
         with pytest.raises(StoreError, match=told):

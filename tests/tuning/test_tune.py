@@ -119,7 +119,7 @@ def test_when_everything_crashes_alike_the_run_ends_instead_of_writing_it_down_f
 
     with pytest.raises(WorkbenchError, match=r"3 configurations.*a broken installation"):
         tune_steps(toy.steps_variant(behaviour=broken))
-    assert tune_steps().new == 12, "nothing of it was kept"
+    assert tune_steps().new == 12, "no result was kept"
 
 
 def test_one_configuration_that_crashes_alike_on_every_case_is_its_own_doing():

@@ -108,7 +108,7 @@ def test_swap(view):
         ("fork", ("Z",), "never allocated"),
         ("free", ("Z",), "never allocated"),
         ("swap_out", ("Z",), "never allocated"),
-        ("swap_in", ("A",), "It is on the device already"),
+        ("swap_in", ("A",), "This one is on the device already"),
     ],
 )
 def test_a_refusal_shows_the_managers_own_words_and_changes_nothing(view, action, arguments, words):

@@ -1,4 +1,4 @@
-"""Atomics on global memory whose lanes meet at one address, and what the compiler makes of them."""
+"""Atomics on global memory whose lanes meet at one address, and the code that the compiler makes of them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ class CheckReport(Tabular):
 
     def __post_init__(self) -> None:
         if not self.launch.has_checks:
-            raise ArgumentError("check", "a launch without checks", "a checked one", "Ask for checks=True, or --check.")
+            raise ArgumentError(
+                "check", "a launch without checks", "a launch with checks", "Launch with checks=True, or --check."
+            )
 
     @property
     def ok(self) -> bool:
@@ -109,7 +111,7 @@ def notes_on(names: Sequence[str], args: Sequence[Any], compiled_in: Iterable[ob
 
 
 def said_by_ptxas(kernel: CompiledKernel) -> tuple[str, ...]:
-    """Return what ptxas says of a kernel with instructions that it may ignore or serialize, such as ``setmaxnreg``.
+    """Return ptxas' messages on a kernel with instructions that it may ignore or serialize, such as ``setmaxnreg``.
 
     Other kernels are not assembled for that. The result is empty without an assembler, or if it refuses the code.
     """
@@ -131,7 +133,7 @@ def _place(source: str, line: int | None, ptx_line: int | None) -> str:
 
 
 def fault_text(fault: KernelFault) -> str:
-    """Return what ended a launch in the form of a finding: the place, the message, and the source lines below."""
+    """Return the fault that ended a launch in the form of a finding: place, message, and source lines below."""
     finding = fault.finding
     if finding is None or isinstance(fault, HostCallFault):
         return fault.told

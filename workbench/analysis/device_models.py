@@ -1,7 +1,7 @@
 """Device models: published figures of GPUs, on which predictions and launch rules without tuning rest.
 
 The figures come from the makers and from independent measurements. They are package data (``base/gpus.json``), each
-with its source; ``assumed`` marks the ones that nobody publishes. A second reading compared them with other
+with its source; ``assumed`` marks unpublished ones. A second reading compared them with other
 publications: ``also`` names one that agrees, ``differs`` says where one does not, and a figure with neither was read
 once.
 """
@@ -62,7 +62,7 @@ class DeviceModel:
     """Clock that the GPU keeps under any load within its power and temperature limits; None where none is published.
     ``clock_hz`` is the boost clock, which it reaches while these limits allow."""
     block_start_seconds: float | None = None
-    """Time that the whole GPU takes to start one more block; None where nobody has measured it."""
+    """Time that the whole GPU takes to start one more block; None where it has not been measured."""
     tensor_flops_per_clock_8_bits: float | None = None
     """Rate of products of 8-bit factors; None: that of 16 bits, ``tensor_flops_per_clock``."""
     tensor_flops_per_clock_4_bits: float | None = None

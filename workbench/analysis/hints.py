@@ -174,7 +174,7 @@ def _of_buffers(trace: RunTotals) -> Iterator[Hint]:
             continue
         if count <= LEAST * facts.size:
             evidence = f"{facts.unread_elements} of {name}, the last ones, are read by no thread"
-            remedy = "If they are no padding: round the grid up, and let the bound be the number of elements."
+            remedy = "If they are not padding: round the grid up, and let the bound be the number of elements."
             yield Hint("elements that no thread reads", None, count / facts.size, evidence, remedy)
 
 

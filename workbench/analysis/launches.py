@@ -163,7 +163,7 @@ class Launches:
 
     @property
     def unasked(self) -> list[RefusedLaunch]:
-        """Refused launches for whose error the program did not ask."""
+        """Refused launches whose error the program did not read."""
         return [one for one in self.refused if not one.asked]
 
     @property

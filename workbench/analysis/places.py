@@ -43,7 +43,7 @@ class PtxPlaces(dict[int, Place]):
     def of_machine_code(self, ptx_line: int) -> Place:
         """Return the place of the machine code that ptxas made of a PTX line; 0 stands for no line.
 
-        ptxas attributes a kernel's prologue to its opening bracket, which is no instruction: the next instruction's
+        ptxas attributes a kernel's prologue to its opening bracket, which is not an instruction: the next instruction's
         place is returned.
         """
         at = bisect_left(self._lines, ptx_line)

@@ -13,11 +13,11 @@ KIND = "refused launch"
 
 @dataclass
 class RefusedLaunch:
-    """A launch that did not happen: what was asked for, why it was refused, and where in the host code.
+    """A refused launch: its arguments, the reason, and the place in the host code.
 
     ``asked`` is True if the caller received the error: an exception of a client, or the answer of cudaGetLastError. A
-    program that does not ask goes on with what its memory held before. Launches that are alike are one, with their
-    ``count``.
+    program that does not read it goes on with the old content of its memory. Launches that are alike are one, with
+    their ``count``.
     """
 
     kernel: str
@@ -57,7 +57,7 @@ class RefusedLaunch:
 
     @property
     def finding(self) -> Finding:
-        """The finding that says so, at the place in the host code."""
+        """The finding that reports it, at the place in the host code."""
         line = self.place.line if self.place is not None else 0
         source = self.place.file if self.place is not None else ""
         return Finding(

@@ -60,7 +60,7 @@ class Summary(Tabular):
         """Return the fact of that name; UnknownNameError lists the names there are."""
         facts = {fact.name: fact for fact in self.facts}
         if name not in facts:
-            raise UnknownNameError("fact", repr(name), ", ".join(facts), "Facts that do not apply are left out.")
+            raise UnknownNameError("fact", repr(name), ", ".join(facts), "Facts that do not apply are not listed.")
         return facts[name]
 
     def to_frame(self) -> pandas.DataFrame:

@@ -152,7 +152,7 @@ class Trace(Tabular, Document, RunTotals):
             if line.line == number and file in (None, line.file, line.path):
                 return line
         known = ", ".join(self._place(line) for line in self.lines)
-        raise UnknownNameError("line", f"{file or ''} {number}".strip(), known, "No instruction comes from others.")
+        raise UnknownNameError("line", f"{file or ''} {number}".strip(), known, "Other lines have no instruction.")
 
     def summary(self) -> Summary:
         """Return every total, beside its best possible value and its meaning."""

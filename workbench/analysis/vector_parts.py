@@ -35,7 +35,7 @@ class PartlyUsed:
 
     @property
     def unused_bytes(self) -> int:
-        """Bytes of the vectors that lanes ask for in the PTX and that nobody uses."""
+        """Bytes of the vectors that lanes load in the PTX and that nothing uses."""
         return self.facts.distinct_bytes * (self.elements - len(self.used)) // self.elements
 
 

@@ -29,7 +29,7 @@ class Watch:
     """Options under which the launches of a process run, and the collection that keeps them.
 
     Launches run with the ``checks`` (``strict`` ones too) and the ``trace`` that are set, for at most
-    ``seconds_limit``; without one, they end after `IDLE_SECONDS` in which nothing moves. ``launches`` keeps them.
+    ``seconds_limit``; without one, they end after `IDLE_SECONDS` without progress. ``launches`` keeps them.
     ``counts`` keeps launches even without checks or a trace. With a list as ``idle``, launches of the driver's clients
     do nothing, and their kernels' names are added to it. ``model`` is the GPU for which times are predicted, if the
     kernel is compiled for its architecture. Without ``fmad`` products and sums are not contracted (see
@@ -48,7 +48,7 @@ class Watch:
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:
-        """Return True the first time that a kernel is asked about."""
+        """Return True at the first call for a kernel."""
         known = kernel.key in self._known
         self._known.add(kernel.key)
         return not known

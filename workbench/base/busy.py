@@ -29,7 +29,7 @@ def over_limit(limit: float, used: float, passed: float) -> bool:
 
 
 def told(limit: float, used: float, passed: float) -> str:
-    """Return what ended work at its limit: ``"10 s of CPU time; 31 s passed: the machine was busy (load ...)"``."""
+    """Describe the limit that ended work: ``"10 s of CPU time; 31 s passed: the machine was busy (load ...)"``."""
     if used < limit:
         words = f"{passed:.3g} s, {passed / limit:.0f} times the limit, with {used:.2g} s of CPU time"
         return f"{words}: it waited, or the machine was busy ({_load()})"
@@ -38,7 +38,7 @@ def told(limit: float, used: float, passed: float) -> str:
 
 
 class OwnDeadline:
-    """So many seconds of this process's CPU time from now; time that it waits for is not counted."""
+    """A deadline after some seconds of this process's CPU time; time that it waits is not counted."""
 
     def __init__(self, seconds: float):
         self._seconds = seconds

@@ -17,7 +17,7 @@ _PACKAGE = f"{PACKAGE}{os.sep}"
 
 
 def caller_level() -> int:
-    """Return the ``stacklevel`` at which `warnings.warn`, in the function that asks, points at the caller's code.
+    """Return the ``stacklevel`` at which a `warnings.warn` in the calling function points at user code.
 
     That is the innermost frame outside the workbench and the packages through which it is called: torch's dispatcher
     calls ops, and click calls commands.

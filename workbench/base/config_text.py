@@ -28,7 +28,7 @@ class ConfigText:
         """Return the parsed text.
 
         Pairs are separated by spaces or commas. The last of several values of one name counts, and no pair at all is a
-        configuration that leaves out everything. Raises ArgumentError for a word that is no pair.
+        configuration that leaves out everything. Raises ArgumentError for a word that is not a pair.
         """
         head, equals, _ = text.partition("=")
         before, colon, _ = head.rpartition(":")

@@ -84,7 +84,7 @@ def raise_if_full(error: BaseException) -> None:
     full = out_of_space(error)
     if full is not None and not isinstance(error, FileError):
         places = "results in $WORKBENCH_HOME, compilations in $WORKBENCH_CACHE, temporary files in $TMPDIR"
-        raise FileError(f"{full}. Free space; {places}, which may name other folders.", full.errno) from error
+        raise FileError(f"{full}. Free space, or set a variable to another folder: {places}.", full.errno) from error
 
 
 def require_space(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """Folders of caches, stores and the user's tuned tables.
 
-Every file in them has an owner, a module that writes, reads and removes it; nobody removes what another one keeps. An
+Every file in them has an owner, a module that writes, reads and removes it; no owner removes another one's files. An
 owner asks for its folder by `home_part` or `cache_part`, which refuse one that other accounts can write
 (`workbench.base.own_files`). Entries of compilations lie in the cache itself, in folders of two hexadecimal digits
 (`workbench.toolchain.disk_cache`).

@@ -1,7 +1,7 @@
 """Files and folders that an owner keeps below a limit: those unused for longest go first, none that is in use.
 
 A process that uses an entry holds a shared lock on it (`hold`), which ends with the process; `trim_entries` removes
-what nobody holds. An entry's date is that of its last use.
+entries that no process holds. An entry's date is that of its last use.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def held(path: Path) -> Iterator[None]:
 def trim_entries(folder: Path, limit: int) -> int:
     """Remove entries of a folder that is over ``limit`` bytes, down to 9/10 of it; return the number of bytes removed.
 
-    Entries whose name begins with a dot are no entries.
+    Entries whose name begins with a dot are not entries.
     """
     entries = []
     for path in folder.glob("[!.]*"):
@@ -67,7 +67,7 @@ def _size(path: Path) -> int:
 
 
 def _removed(path: Path) -> bool:
-    """Remove an entry that nobody holds; return False for one in use, and for one that cannot be removed."""
+    """Remove an entry unless a process holds it; return False for one in use, and for one that cannot be removed."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:

@@ -1,4 +1,4 @@
-"""Names of ops as a terminal gives them, looked at without an import of what they name."""
+"""Names of ops as given in a terminal, examined without importing the ops."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Folders and files whose content this process believes: compiled entries, libraries that it loads, programs.
+"""Folders and files whose content this process trusts: compiled entries, libraries that it loads, programs.
 
 Whoever can write such a file decides what this process computes, or which code it runs. So it must belong to this
-account, or to root, and nobody else may be able to write it. Folders are made with mode 0700, whatever the umask is.
+account, or to root, and no other account may be able to write it. Folders are made with mode 0700, whatever the umask
+is.
 
 A library that we compile ends with a seal: the number of its bytes and their SHA-256. The loader ignores what follows
 an ELF file's sections; a file cut short, which would end the process with SIGBUS, has no seal.
@@ -59,15 +60,15 @@ def require_own(path: Path, found: os.stat_result, root: Path | None = None) -> 
     mine, root = os.geteuid(), root or path
     if found.st_uid not in (mine, 0):
         raise UnsafeFileError(
-            f"{path} belongs to {_account(found.st_uid)}, and this process runs as {_account(mine)}: what is in it "
-            f"would be believed, and libraries loaded. Delete {root}, take it over (chown -R {mine} {root}), or name a "
-            f"folder of your own by {_VARIABLES}."
+            f"{path} belongs to {_account(found.st_uid)}, and this process runs as {_account(mine)}: its "
+            f"contents would be trusted, and its libraries loaded. Delete {root}, take it over (chown -R {mine} "
+            f"{root}), or name a folder of your own by {_VARIABLES}."
         )
     if found.st_mode & _OTHERS_WRITE:
         who = "every account" if found.st_mode & stat.S_IWOTH else f"the group {found.st_gid}"
         raise UnsafeFileError(
-            f"{path} can be written by {who} (mode {stat.S_IMODE(found.st_mode):04o}): what is in it would be "
-            f"believed, and libraries loaded. Run: chmod -R go-w {root} -- after deleting what others may have put "
+            f"{path} can be written by {who} (mode {stat.S_IMODE(found.st_mode):04o}): its contents would be "
+            f"trusted, and its libraries loaded. Run: chmod -R go-w {root} -- after deleting what others may have put "
             f"there. To share a folder, let root fill it and the others read it: chown -R root {root} && chmod -R "
             f"go-w,a+rX {root}"
         )

@@ -1,4 +1,4 @@
-"""Progress bars on stderr: what is done, what is left, and the time that this will take.
+"""Progress bars on stderr: the work that is done and left, and the time that the rest will take.
 
 They appear only in a terminal, and not in processes that another one has work for it. A line that explains a long wait
 (`announce`) appears on pipes too. `be_quiet` and the option ``-q`` of every command turn them off.
@@ -39,7 +39,7 @@ def be_quiet(quiet: bool = True) -> None:
 
 
 def announce(text: str) -> None:
-    """Print one line on stderr, terminal or not, about work that takes so long that a user asks what is going on."""
+    """Print one line on stderr, terminal or not, about work that takes so long that a user may wonder."""
     if not _quiet:
         _announced_by(f"workbench: {text}")
 

@@ -25,15 +25,15 @@ _DIGITS = 18
 def read_document(path: str | Path, kinds: Sequence[str]) -> dict[str, Any]:
     """Return the document in a file, of one of the ``kinds``.
 
-    Raises DocumentError, with the file and the remedy, for a file that cannot be read, is no document of the workbench,
-    is of another kind or version, or lacks something.
+    Raises DocumentError, with the file and the remedy, for a file that cannot be read, is not a document of the
+    workbench, is of another kind or version, or is incomplete.
     """
     try:
         text = Path(path).read_bytes().decode()
     except OSError as error:
         raise DocumentError(f"{path} cannot be read: {error.strerror or error}. {_remedy(kinds)}") from error
     except UnicodeDecodeError as error:
-        raise DocumentError(f"{path} is no JSON document: {error}. {_remedy(kinds)}") from error
+        raise DocumentError(f"{path} is not a JSON document: {error}. {_remedy(kinds)}") from error
     return parse_document(text, path, kinds)
 
 
@@ -46,13 +46,13 @@ def parse_document(text: str, name: object, kinds: Sequence[str]) -> dict[str, A
     try:
         found = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_refuse)
     except RecursionError:
-        raise DocumentError(f"{name} is no JSON document: it is nested too deep. {remedy}") from None
+        raise DocumentError(f"{name} is not a JSON document: it is nested too deep. {remedy}") from None
     except ValueError as error:
-        raise DocumentError(f"{name} is no JSON document: {error}. {remedy}") from error
+        raise DocumentError(f"{name} is not a JSON document: {error}. {remedy}") from error
     schema_name = found.get("schema") if isinstance(found, dict) else None
     match = _SCHEMA.fullmatch(schema_name) if isinstance(schema_name, str) else None
     if match is None:
-        raise DocumentError(f"{name} is no document of the workbench: its schema is {schema_name!r:.60}. {remedy}")
+        raise DocumentError(f"{name} is not a document of the workbench: its schema is {schema_name!r:.60}. {remedy}")
     if match[1] not in kinds:
         raise DocumentError(f"{name} is a {match[1]!r:.60}, not a {' or '.join(kinds)}. {remedy}")
     by = f"workbench {found.get('workbench')!s:.40} wrote it, this is {__version__}"
@@ -101,4 +101,4 @@ def _finite(digits: str) -> float:
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")

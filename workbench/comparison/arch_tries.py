@@ -34,7 +34,7 @@ def checked_archs(arch: str | Sequence[str], where: Device, model: Any) -> dict[
         if plain not in MACHINE_ARCHS or gpu is None:
             raise ArgumentError("arch", repr(one), ", ".join(MACHINE_ARCHS), "Name some of these.")
         if plain in map(plain_arch, found):
-            raise ArgumentError("arch", repr(one), "each architecture once", "Leave the second one out.")
+            raise ArgumentError("arch", repr(one), "each architecture once", "Leave out the repetition.")
         found[one] = gpu
     if not found:
         raise ArgumentError("arch", given, "one architecture or more", f"Name some of {', '.join(MACHINE_ARCHS)}.")

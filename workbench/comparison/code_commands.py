@@ -41,14 +41,14 @@ _case_option = click.option("--case", metavar="NAME", help="A case of the op (de
 def occupancy(
     what: str | None, configs: list[ConfigText], arch: str | None, plot: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Show a kernel's occupancy over block sizes and registers, what limits it, and what the next step would gain.
+    """Show a kernel's occupancy over block sizes and registers, its limits, and the gain of the next step.
 
     Without OP it is that of figures: workbench occupancy --block 256 --registers 42 --arch sm_90.
     """
     from workbench.comparison.occupancy import occupancy as run
 
     if len(configs) > 1:
-        raise ArgumentError("config", f"{len(configs)} of them", "one", "Write all its tunables in one --config.")
+        raise ArgumentError("config", f"{len(configs)} options", "one", "Write all its tunables in one --config.")
     result = run(**options | _named(what, options["variant"], configs, arch))
     tell(result, as_json)
     if plot:
@@ -74,7 +74,7 @@ def compare_code(
 
     for name, few in (("config", configs), ("arch", archs), ("variant", options["variants"] or ())):
         if len(few) > 2:
-            raise ArgumentError(name, f"{len(few)} of them", "one or two", "Compare two at a time.")
+            raise ArgumentError(name, f"{len(few)} values", "one or two", "Compare two at a time.")
     if is_kernel_file(what):
         left, right = ((archs[at] if archs else None, configs[at].macros() if configs else None) for at in (0, -1))
         options |= {"op": load_kernel(what, *left), "other": load_kernel(other or what, *right)}

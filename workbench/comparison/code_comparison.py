@@ -244,7 +244,7 @@ def compare_code(
     sides = [_pair(name, values) for name, values in (("variants", variants), ("configs", configs), ("arch", arch))]
     if other is None and all(one[0] is one[1] for one in sides):
         allowed = "a second variant, configuration, architecture or kernel"
-        raise ArgumentError("other", None, allowed, "Name two of one of them: variants=[first, second].")
+        raise ArgumentError("other", None, allowed, "For example: variants=[first, second].")
     both = zip((op, op if other is None else other), *sides, strict=True)
     left, right = (compiled_of(one, case, *choice) for one, *choice in both)
     return CodeComparison(left, right, _short_names(left, right))
@@ -254,7 +254,7 @@ def _pair(name: str, values: Any) -> tuple[Any, Any]:
     """Return the value of each side."""
     given = [None] if values is None else listed(values)
     if not 1 <= len(given) <= 2:
-        raise ArgumentError(name, f"{len(given)} of them", "one or two", "Compare two at a time.")
+        raise ArgumentError(name, f"{len(given)} values", "one or two", "Compare two at a time.")
     return given[0], given[-1]
 
 

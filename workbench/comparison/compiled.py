@@ -43,7 +43,7 @@ def compiled_of(
             raise ArgumentError("op", "a @triton.jit function", "an op, its name, or a compiled kernel", remedy)
         for name, value in (("case", case), ("variant", variant), ("config", config)):
             if value is not None:
-                raise ArgumentError(name, repr(value), "nothing with a kernel", "Only ops have it.")
+                raise ArgumentError(name, repr(value), "no value with a kernel", "Only ops take it.")
         kernel = kernel_to_launch(op)[0]
         if arch not in (None, kernel.arch):
             raise ArgumentError("arch", repr(arch), f"{kernel.arch} of {kernel.label}", "Compile the kernel for it.")
@@ -52,7 +52,9 @@ def compiled_of(
     found = op_of(op)
     chosen, case = only_variant(found) if variant is None else found.variant(variant), found.case(case)
     if not chosen.compiles:
-        raise ArgumentError("variant", chosen.name, "a variant in CUDA C++ or Triton", "torch has no kernel of ours.")
+        raise ArgumentError(
+            "variant", chosen.name, "a variant in CUDA C++ or Triton", "Variants in torch have no kernel to compile."
+        )
     arch = arch or chosen.machine_arch(case.problem())
     settings = {**chosen.default_config(case.problem(arch=arch)), **(config or {})}
     kernel = compile_op(found, variant=chosen, config=settings, case=case, arch=arch)

@@ -139,7 +139,7 @@ class OccupancyTable(Tabular):
         content = io.BytesIO()
         try:
             if kind not in known:
-                raise ArgumentError("path", repr(str(path)), ", ".join(sorted(known)), "Name a file of such a kind.")
+                raise ArgumentError("path", repr(str(path)), ", ".join(sorted(known)), "Use one of these endings.")
             figure.savefig(content, format=kind, dpi=150)
         finally:
             plt.close(figure)
@@ -259,7 +259,7 @@ def occupancy(
     over_blocks: Sequence[int] = BLOCKS,
     over_registers: Sequence[int] = REGISTERS,
 ) -> OccupancyTable:
-    """Tabulate the occupancy of a kernel over block sizes and registers, and say what the next step would gain.
+    """Tabulate the occupancy of a kernel over block sizes and registers, and report the gain of the next step.
 
     Without an op or a kernel it is that of figures::
 
@@ -293,7 +293,7 @@ def occupancy(
     if op is None:
         for name, value in (("case", case), ("variant", variant), ("config", config)):
             if value is not None:
-                raise ArgumentError(name, repr(value), "nothing without an op", "Pass the op, or figures alone.")
+                raise ArgumentError(name, repr(value), "no value without an op", "Pass the op, or figures alone.")
         for name, number in (("block", block), ("registers", registers)):
             if number is None:
                 raise ArgumentError(name, None, "a number, where no op or kernel is given", "Pass it, or an op.")

@@ -1,4 +1,4 @@
-"""Names of the arguments of a client's kernels, as their source has them: the driver sees PTX and bytes alone."""
+"""Names of the arguments of a client's kernels, as their source has them: the driver only sees PTX and bytes."""
 
 from __future__ import annotations
 

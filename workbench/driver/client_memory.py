@@ -1,4 +1,4 @@
-"""Memory of the driver's clients: what findings call it, and what the host reads of it that nothing has written."""
+"""Memory of the driver's clients: its names in findings, and reads by the host of memory that was never written."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LONGEST_PADDING, _STRUCT = 16, 256
 
 
 class HookMemory(ctypes.Structure):
-    """Memory that a client allocated, with our numbers for its origin and for the launches that had and wrote it."""
+    """Memory that a client allocated, with numbers for its origin and for launches that took and wrote it."""
 
     _fields_ = (
         ("address", _u64), ("bytes", _u64), ("made", _u64), ("used", _u64), ("wrote", _u64), ("freed", _u32),
@@ -44,7 +44,7 @@ class HookMemory(ctypes.Structure):
 
 
 class HookRead(ctypes.Structure):
-    """A read by the host of memory that nothing wrote, in elements of ``element`` bytes."""
+    """A read by the host of memory that was never written, in elements of ``element`` bytes."""
 
     _fields_ = (
         ("reader", ctypes.c_char_p), ("element", _u32), ("address", _u64), ("total", _u64), ("unwritten", _u64),
@@ -141,7 +141,7 @@ class LaunchMemory:
 class MemoryRecords:
     """Origins of memory, and the launches that had it as an argument, by the numbers that the library keeps.
 
-    ``notes`` are on reads by the host that a program may mean.
+    ``notes`` are on reads by the host that may be intended.
     """
 
     def __init__(self, library: ctypes.CDLL):
@@ -168,17 +168,17 @@ class MemoryRecords:
             self._library.workbench_driver_used(memory.rows[at][0], number)
 
     def wrote(self, report: LaunchReport) -> None:
-        """Record which memory the latest launch wrote that nothing had written."""
+        """Record the memory that the latest launch wrote and that was unwritten before."""
         for address in report.first_written:
             self._library.workbench_driver_wrote(address)
 
     def made(self, address: int) -> str:
-        """Return what was allocated at an address, and where; "" if it is not known."""
+        """Return the kind of memory allocated at an address, and the place; "" if unknown."""
         memory = self._memory(address)
         return str(self._origin_of(memory)) if memory is not None else ""
 
     def host_read(self, told: HookRead) -> HostCallFault | None:
-        """Return the finding on a read by the host of what nothing has written; None for one that may be meant."""
+        """Return the finding on a read by the host of unwritten memory; None if it may be intended."""
         memory = self._memory(told.address)
         if memory is None:
             return None
@@ -214,7 +214,7 @@ class MemoryRecords:
         return HostCallFault(f"{place}: {message}" + (f"\n      {place}  {shown}" if shown else ""), finding)
 
     def partly_written(self) -> list[str]:
-        """Return a note for each argument of which launches wrote a part, and which nothing has completed since."""
+        """Return a note for each argument that launches wrote in part and that was not completed since."""
         found = (HookMemory * _MOST_NOTES)()
         for memory in found[: self._library.workbench_driver_partly_written(found, _MOST_NOTES)]:
             origin, use = self._origin_of(memory), self._uses[memory.wrote]

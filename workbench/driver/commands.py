@@ -1,4 +1,4 @@
-"""Commands under ``workbench setup``: installation of what pip alone cannot install."""
+"""Commands under ``workbench setup``: install packages that pip alone cannot install."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ class Machine:
     def _load(self, number: int, image: bytes) -> None:
         text = image.decode(errors="replace")
         if ".version" not in text:
-            raise _Failed(200, "the image is neither PTX nor anything else that the simulated driver knows")
+            raise _Failed(200, "the image is neither PTX nor another format that the simulated driver supports")
         program = Program(text, self._reserve)
         if not program.module.entries and not program.variables:
             raise _Failed(_INVALID_PTX, "the PTX has neither a kernel nor a variable")
@@ -357,11 +357,11 @@ class Machine:
         return [line for heap in self._heaps.values() for line in heap.leaks()]
 
     def memory_notes(self) -> list[str]:
-        """Return notes on memory that the host read, or launches left, unwritten, and that may be meant."""
+        """Return notes on memory that the host read, or launches left, unwritten, which may be intended."""
         return self._records.partly_written()
 
     def _host_read(self, pointer: Any) -> None:
-        """Keep the finding on a read by the host of memory that nothing wrote."""
+        """Keep the finding on a read by the host of memory that was never written."""
         fault, watch = self._records.host_read(pointer.contents), watched()
         if fault is not None and watch is not None:
             watch.failed(fault)
@@ -474,17 +474,17 @@ class Machine:
 def _encode(pointer: Any) -> None:
     asked: HookTensorMap = pointer.contents
     if asked.interleave:
-        raise _Failed(_NOT_SUPPORTED, "a tensor map with an interleaved layout, which the PTX machine does not know")
+        raise _Failed(_NOT_SUPPORTED, "a tensor map with an interleaved layout, which the PTX machine does not support")
     packed = dict(enumerate(PACKED_ELEMENTS, len(DRIVER_ELEMENTS))).get(asked.type)
     if packed:
         raise _Failed(
-            _NOT_SUPPORTED, f"a tensor map of {packed}, which the PTX machine does not know: copy bytes (UINT8)"
+            _NOT_SUPPORTED, f"a tensor map of {packed}, which the PTX machine does not support: copy bytes (UINT8)"
         )
     if asked.type >= len(DRIVER_ELEMENTS) or asked.swizzle >= len(DRIVER_SWIZZLES) or asked.fill > 1:
         raise _Failed(_INVALID_VALUE, "a tensor map with a type, swizzle or fill that the driver does not have")
     layout = DRIVER_SWIZZLES[asked.swizzle]
     if layout is None:
-        raise _Failed(_NOT_SUPPORTED, "a swizzle with a flip of 8 bytes, which the PTX machine does not know")
+        raise _Failed(_NOT_SUPPORTED, "a swizzle with a flip of 8 bytes, which the PTX machine does not support")
     rank, (swizzle, atom) = asked.rank, layout
     encoded = TensorMap(
         DRIVER_ELEMENTS[asked.type], asked.address, asked.sizes[:rank], asked.strides[: rank - 1], asked.box[:rank],

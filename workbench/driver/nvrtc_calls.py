@@ -1,4 +1,4 @@
-"""NVRTC in a process with the simulated driver: a client that asks it for machine code gets PTX.
+"""NVRTC in a process with the simulated driver: a client that requests machine code gets PTX.
 
 `start` loads our ``libnvrtc.so.13`` (``host_libraries/nvrtc``) before any client does. A client that opens NVRTC by
 this name, as torch, cuda.bindings and programs linked with ``-lnvrtc`` do, then finds ours. One that opens NVIDIA's

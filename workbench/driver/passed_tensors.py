@@ -1,7 +1,7 @@
-"""Tensors that a launch gets as arguments, of which the driver sees the addresses alone.
+"""Tensors that a launch gets as arguments, of which the driver only sees the addresses.
 
-Clients that know them name them around the launch. Where a checked launch gets the address of one, the kernel may
-touch what the tensor spans, not all of the allocation that it is a view of.
+A client that knows the tensors names them around the launch. Where a checked launch gets the address of one, the kernel
+may touch what the tensor spans, not all of the allocation that it is a view of.
 """
 
 from __future__ import annotations

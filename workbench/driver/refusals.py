@@ -15,7 +15,7 @@ _u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
 
 
 class HookRefusal(ctypes.Structure):
-    """A launch that did not happen, laid out as in library/hooks.hpp; the hook writes ``number``."""
+    """A refused launch, laid out as in library/hooks.hpp; the hook writes ``number``."""
 
     _fields_ = (
         ("kernel", ctypes.c_char_p), ("grid", _u32 * 3), ("block", _u32 * 3), ("dynamic_shared", _u64), ("code", _u32),
@@ -53,7 +53,7 @@ class Refusals:
         told.number = number
 
     def fetched(self, number: int) -> None:
-        """Note that the program asked for the error of a refused launch."""
+        """Note that the program has read the error of a refused launch."""
         launch = self._waiting.pop(number, None)
         if launch is not None:
             launch.asked = True

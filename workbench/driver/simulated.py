@@ -80,7 +80,7 @@ class Driver:
 
     @property
     def memory_notes(self) -> list[str]:
-        """Notes of a checked process on memory that launches left unwritten, or that the host read so."""
+        """Notes of a checked process on memory that launches left unwritten, or that the host read unwritten."""
         return self._machine.memory_notes() if self._machine else []
 
     def __repr__(self) -> str:

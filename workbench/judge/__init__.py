@@ -1,16 +1,16 @@
 """A judge that trusts no kernel: it reports whether one is right, and if not, what failed first and where.
 
-`check` answers for the variants of an op or for a candidate that a program has written, ``workbench check`` does so
+`check` judges the variants of an op, or a candidate that a program has written, ``workbench check`` does so
 in a terminal; `Judge` keeps its processes for many candidates, and `check_many` judges them on an
 executor's workers. A `Judgement` has a `Verdict` for each variant,
 configuration and case; its JSON is described by ``schema.json`` beside this file. The exit status is that of the first
 failure, 0 without one and 2 for a wrong argument; `OUTCOMES` has every outcome with its status and its meaning.
 
-What the candidate's code can touch does not decide: it runs in a process of its own, which answers with plain JSON (see
-`workbench.judge.description`) before the seeds of the inputs are drawn, and the reference, the inputs, the machine and
-the comparison are in another. It can signal and trace no process but its own, so that limits hold. It is no sandbox
-unless one is asked for (``--sandbox``, by bubblewrap): without it a candidate's Python file reads and writes what the
-account can that it runs under.
+Nothing that the candidate's code can touch decides a verdict: it runs in a process of its own, which answers with plain
+JSON (see `workbench.judge.description`) before the seeds of the inputs are drawn, and the reference, the inputs, the
+machine and the comparison are in another. It can signal and trace no process but its own, so that limits hold. It is
+not a sandbox unless one is asked for (``--sandbox``, by bubblewrap): without it a candidate's Python file can read and
+write everything that its account can.
 """
 
 from typing import TYPE_CHECKING

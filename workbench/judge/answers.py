@@ -1,4 +1,4 @@
-"""Cleaned answers of a candidate's process, which may be anything before they enter a verdict."""
+"""Cleaning of a candidate's answers, which may contain anything, before they enter a verdict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def variant_names(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
     pairs: list = given if isinstance(given, list) else [None]
     good = all(isinstance(one, list) and len(one) == 2 and all(isinstance(part, str) for part in one) for one in pairs)
     if not good or len({name for name, _ in pairs}) < len(pairs):
-        raise BadAnswer(f"{str(given)[:60]} are no variants")
+        raise BadAnswer(f"{str(given)[:60]} are not variants")
     return [(name, language) for name, language in pairs]
 
 

@@ -35,7 +35,7 @@ def checked_seeds(seeds: Any) -> int | list[int]:
 
 
 def drawn(count: int) -> list[int]:
-    """Return random seeds that nobody can predict."""
+    """Return random seeds that cannot be predicted."""
     return [int.from_bytes(os.urandom(4), "little") >> 1 for _ in range(count)]
 
 

@@ -19,7 +19,7 @@ GUARD = 1024
 
 _ALIGNMENT = 512
 ALIGNMENT = 16
-"""Bytes modulo which a moved tensor keeps its address; no kernel has a use for a larger alignment."""
+"""Bytes modulo which a moved tensor keeps its address; no kernel needs a larger alignment."""
 
 
 @dataclass
@@ -82,7 +82,7 @@ class _Guarded:
         return not (torch.equal(now[: self.start], before[: self.start]) and torch.equal(now[end:], before[end:]))
 
     def changed(self, but: Iterable[torch.Tensor]) -> torch.Tensor | None:
-        """Return which bytes of the storage have changed, None if none has; the elements of ``but`` are left out."""
+        """Return the bytes of the storage that have changed, except the elements of ``but``; None if none has."""
         found = self.storage != self.before
         for one in but:
             _bytes_of(found, one).fill_(False)

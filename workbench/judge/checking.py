@@ -1,4 +1,4 @@
-"""``check``: judge an op's variants, or candidates that somebody else wrote for it, or check a launch of a kernel."""
+"""``check``: judge an op's variants, or candidates written by others for it, or check a launch of a kernel."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check(
     """Judge an op's kernels without trusting them, or check one launch of a kernel; no GPU is needed, and none is used.
 
     A kernel of `load_cuda` or `load_ptx`, a CompiledKernel or a ``@triton.jit`` function is checked as `check_kernel`
-    does, which says what it takes, on your own arguments and in this process::
+    does, whose docstring describes the arguments, on your own arguments and in this process::
 
         wb.check(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024))
 
@@ -74,7 +74,7 @@ def check(
         cases: names; by default the op's `judged_cases`, of one made by `wb.op` all. A case in a layout or dtype that a
             variant does not read is judged in the first that it reads.
         config: a configuration, or ``"all"`` legal ones; by default each variant's own default.
-        seeds: how many to draw, or the very ones of a verdict.
+        seeds: the number of seeds to draw, or the seeds of a verdict.
         seconds: limit of describing a case, and of running it, in seconds of CPU time; by the clock four times as much.
         memory_mib: limit of a process, beyond what the workbench itself takes; and of a workspace.
         elsewhere: judge also on each case's inputs of other magnitudes and structures (larger, negative, zero, tied,
@@ -93,7 +93,7 @@ def check(
     Raises:
         ArgumentError: an argument that cannot be used, or cases whose answer is the same for every seed.
         UnknownNameError: no such op, case or variant.
-        NoSandbox: a sandbox that cannot be made here; says why.
+        NoSandbox: a sandbox cannot be made here; the message says why.
     """
     if is_kernel(op):
         refuse_for_a_kernel(

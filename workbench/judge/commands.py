@@ -13,7 +13,7 @@ from workbench.errors import ArgumentError
 
 
 class _WithOutcomes(click.Command):
-    """Command whose help ends with the exit statuses; the table is read when it is asked for."""
+    """Command whose help ends with the exit statuses; the table is read when help is shown."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from workbench.judge.outcomes import listed
@@ -65,12 +65,13 @@ def check(
 ) -> None:  # fmt: skip
     """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
 
-    With --kernelbench instead of OP, judge a solution in KernelBench's format; for several, --json prints one a line.
+    With --kernelbench instead of OP, judge a solution in KernelBench's format; for several, --json prints one line
+    each.
 
     Each kernel runs on the PTX machine on inputs that it has not seen, with all checks, and with the warps in two
     orders.
 
-    Without --sandbox this is no sandbox: the Python file of a candidate can read and write what you can.
+    Without --sandbox this is not a sandbox: the Python file of a candidate can read and write what you can.
     """
     if kernelbench:
         options |= {"all_configs": all_configs, "torch_compile": not skip_torch_compile}
@@ -97,7 +98,9 @@ def _check_kernelbench(
     used |= {"skip_elsewhere": not options.pop("elsewhere"), "op": op is not None}
     unfit = [name for name, value in used.items() if value]
     if unfit:
-        raise ArgumentError(unfit[0], "given", "nothing beside --kernelbench", "A problem has no such choice.")
+        raise ArgumentError(
+            unfit[0], "given", "no value with --kernelbench", "Problems of KernelBench do not have this option."
+        )
     if len(pairs) == 1:
         judgement = check_kernelbench(*pairs[0], **options)
         tell(judgement, as_json)

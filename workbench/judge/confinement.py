@@ -151,7 +151,7 @@ def _instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -
 
 
 def _close_memory() -> None:
-    """Enter a Landlock domain, if the kernel has them: it cannot trace a process outside, nor signal one."""
+    """Enter a Landlock domain, if the kernel supports it: processes outside can no longer be traced or signalled."""
     with contextlib.suppress(WorkbenchError):
         version = _landlock(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), _LANDLOCK_VERSION_FLAG)
         scoped = _SCOPE_SIGNAL if version >= _SIGNALS_SINCE else 0

@@ -1,4 +1,4 @@
-"""Untrusted side of the judge: loads a candidate, and describes as plain JSON what it would launch for which shapes."""
+"""Untrusted side of the judge: loads a candidate, and describes its launches for given shapes as plain JSON."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None
     ``request``: ``path`` (sys.path), the working ``folder``, ``cases`` as (name, case by value), ``config`` (None for
     the default, or `ALL`), and what to load: ``variants`` by value; with ``source`` CUDA C++ instead of that of the
     one; or ``op`` (what makes it, by value), ``candidate``, a Python file, and the ``launches`` of the op's variants,
-    without their kernels. Whatever the candidate's code does,
-    it does it here.
+    without their kernels. All code of the candidate runs here.
     """
     sys.path[:] = request["path"]
     try:
@@ -216,7 +215,7 @@ def _launches(variant: Any, config: Mapping[str, Any], problem: Any, tensors: An
         name = name_of(value, known)
         if name is None:
             if value.is_meta:
-                raise ArgumentError(str(variant), "a tensor of its own", ", ".join(known), "Pass one of these.")
+                raise ArgumentError(str(variant), "a tensor without storage", ", ".join(known), "Pass one of these.")
             name = f"constant {len(workspace)}"
             known[name] = value
             content = value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
@@ -272,7 +271,7 @@ def _failure(error: BaseException) -> dict:
 
 
 def warm_up(folder: Path) -> None:
-    """Import the compilers and compile a kernel in ``folder``, so that no candidate waits for what is first then."""
+    """Import the compilers and compile a kernel in ``folder``, so that no candidate waits for that."""
     import triton.backends.nvidia.compiler
     import triton.compiler  # noqa: F401
 

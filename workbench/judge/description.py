@@ -22,7 +22,7 @@ MAX_SCRATCH = 1 << 16  # bytes per program; a tensor descriptor takes 128
 
 
 class InvalidDescription(WorkbenchError):
-    """A record that is no description; the message says which part."""
+    """A record that is not a description; the message says which part."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class MapOf:
 class Workspace:
     """A tensor through which the kernels pass results to each other, with its content before they run.
 
-    ``fill`` is a number for all elements, the very bytes, or None for content that may not be read.
+    ``fill`` is a number for all elements, the bytes themselves, or None for content that may not be read.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Description:
     """Everything that runs: PTX texts, launches in their order, workspace, and values of the modules' constants.
 
     ``text`` and ``macros`` are the source that declares the types of the constants; ``contiguous`` are the arguments
-    that are copied for the kernels where they are not, ``views`` what runs for views of the inputs that are not
+    that are copied for the kernels where they are not, ``views`` the launches for each view of the inputs that is not
     refused, by name.
     """
 
@@ -143,7 +143,7 @@ def _list(record: Mapping[str, Any], name: str, kind: type, check: Callable = la
     found = _value(record, name, list)
     for one in found:
         if not isinstance(one, kind) or isinstance(one, bool) or not check(one):
-            raise InvalidDescription(f"{name} has {str(one)[:40]!r}")
+            raise InvalidDescription(f"{name} has the wrong element {str(one)[:40]!r}")
     return tuple(found)
 
 
@@ -154,7 +154,7 @@ def _sizes(record: Mapping[str, Any], name: str) -> tuple[int, ...]:
 def _program(record: Mapping[str, Any], programs: int) -> int:
     program = _value(record, "program", int)
     if not 0 <= program < programs:
-        raise InvalidDescription(f"program {program} of {programs}")
+        raise InvalidDescription(f"program is {program}; 0 to {programs - 1} are allowed")
     return program
 
 
@@ -181,14 +181,14 @@ def _scratch(record: Mapping[str, Any]) -> int:
 def _workspace(record: Mapping[str, Any]) -> Workspace:
     dtype, fill = _value(record, "dtype", str), record.get("fill")
     if dtype not in BYTES or not isinstance(fill, int | float | list | None):
-        raise InvalidDescription(f"workspace of {dtype[:40]!r} filled with {str(fill)[:40]}")
+        raise InvalidDescription(f"workspace has the wrong dtype or fill: {dtype[:40]!r}, {str(fill)[:40]}")
     shape = _sizes(record, "shape")
     if isinstance(fill, list):
         if len(fill) != 1 or not isinstance(fill[0], str):
-            raise InvalidDescription(f"workspace filled with {str(fill)[:40]}")
+            raise InvalidDescription(f"workspace has the wrong fill {str(fill)[:40]}")
         fill = _bytes(fill[0])
         if len(fill) != math.prod(shape) * BYTES[dtype]:
-            raise InvalidDescription(f"workspace of {dtype}{list(shape)} filled with {len(fill)} bytes")
+            raise InvalidDescription(f"workspace of {dtype}{list(shape)} has a fill of {len(fill)} bytes")
     return Workspace(_value(record, "name", str), dtype, shape, fill)
 
 
@@ -196,7 +196,7 @@ def _argument(record: Any) -> Argument:
     kinds = {"tensor": str, "number": int | float, "bytes": str, "null": type(None), "map": dict}
     good = isinstance(record, list) and len(record) == 2 and isinstance(record[0], str) and record[0] in kinds
     if not good or not isinstance(record[1], kinds[record[0]]):
-        raise InvalidDescription(f"argument {str(record)[:60]}")
+        raise InvalidDescription(f"argument has a wrong kind or value: {str(record)[:60]}")
     kind, value = record
     return Argument(kind, _bytes(value) if kind == "bytes" else _map(value) if kind == "map" else value)
 

@@ -1,4 +1,4 @@
-"""The judge of an op's variants, or of candidates that somebody else wrote for it."""
+"""The judge of an op's variants, or of candidates written by others for it."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ _MAX_LINES = 10_000
 class Judge:
     """A judge of one candidate after the other, which makes its processes once.
 
-    One process never runs a candidate's code: it forks a fresh one for each candidate, which says what it would launch,
-    and the one that runs that in the PTX machine and compares. It is this process's only one, and all judges share it,
-    one candidate at a time: for several cores use several processes. See `check` for the arguments and outcomes.
+    A parent process, which never runs a candidate's code, forks a fresh process for each candidate, which describes its
+    launches, and the process that runs these in the PTX machine and compares. All judges of this Python process share
+    the parent, one candidate at a time: for several cores use several processes. See `check` for the arguments and
+    outcomes.
     """
 
     def __init__(
@@ -106,7 +107,9 @@ class Judge:
     ) -> Judgement:
         """Judge the op's own variants, or the ``candidate``."""
         if config is not None and config != "all" and not isinstance(config, Mapping):
-            raise ArgumentError("config", repr(config), 'a configuration, "all", or None', "None is the default one.")
+            raise ArgumentError(
+                "config", repr(config), 'a configuration, "all", or None', "None means the default configuration."
+            )
         self._files = OpFiles.of(self.op)
         request, label, chosen = self._request(candidate, variants)
         self._sources = _sources_of(request, chosen)
@@ -217,7 +220,7 @@ class Judge:
             names = ", ".join(case.name for case in self.cases)
             remedy = "Draw an input, wb.randn(...): a kernel that writes constants would pass."
             raise ArgumentError(
-                "cases", f"{names}, whose answer is the same for every seed", "one with drawn inputs", remedy
+                "cases", f"{names}, whose answer is the same for every seed", "cases with random inputs", remedy
             )
         self._trusted = True
 
@@ -275,7 +278,7 @@ class Judge:
                 started = time.monotonic()
                 continue
             if (answer.get("variant"), answer.get("case")) != (name, case.name):
-                raise BadAnswer(f"no description of {name} for {case.name} came in its turn")
+                raise BadAnswer(f"the description of {name} for {case.name} is missing or out of order")
             while (answer.get("variant"), answer.get("case")) == (name, case.name):
                 count += 1
                 if count > _MAX_LINES:

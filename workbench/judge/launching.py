@@ -85,7 +85,7 @@ def launch(
 ) -> dict[object, str]:
     """Run one kernel with all checks; return its notes on sums. Raises Failed with what the machine found.
 
-    ``names`` are those of the arguments that are tensors; of the ``unwritten`` ones nobody has written anything.
+    ``names`` are those of the arguments that are tensors; nothing has been written to the ``unwritten`` ones.
     """
     try:
         options = LaunchOptions(
@@ -99,7 +99,7 @@ def launch(
             seconds_limit=max(deadline.left, 0.01),
             last_warp_first=last_warp_first,
             copies_early=last_warp_first,  # a copy that is not waited for is wrong in one of the two runs
-            repeats=True,  # whoever compiled it: what reaches nothing is no fault of the kernel's
+            repeats=True,  # whoever compiled it: what reaches nothing is not a fault of the kernel's
             follow_addresses=False,  # a number that a candidate passes leads nowhere, not even to the answer
         )
         bound = program[kernel.name].bind(

@@ -1,4 +1,4 @@
-"""``check_many``, which judges many candidates on the workers of any executor, each once and for all.
+"""``check_many``, which judges many candidates on the workers of any executor, each only once.
 
 A worker judges one candidate after the other, in the processes that `check` and `check_kernelbench` make for it. This
 process alone keeps the verdicts, in the store of tuning runs, each as soon as it is there: a second call judges what
@@ -49,7 +49,7 @@ class JudgingTask:
     """One candidate on its way to a worker.
 
     ``op`` is the op by value, empty for KernelBench's format; ``files`` have their digests in the process that keeps
-    the verdict. ``ticket`` makes every task another one: Dask answers a task that it knows with the result that it has.
+    the verdict. ``ticket`` makes every task unique: Dask would answer a known task with its earlier result.
     """
 
     op: bytes
@@ -63,7 +63,7 @@ class JudgingTask:
 
 @dataclass
 class _Item:
-    """A candidate with the places in the input that it stands at."""
+    """A candidate with its positions in the input."""
 
     op: Op | None
     problem: str
@@ -249,7 +249,7 @@ def _own_processes() -> Iterator[OwnProcesses]:
 
 
 def _found(item: _Item, answer: Judgement | str | None, error: str) -> Judgement:
-    """Return the judgement of what came back from a worker."""
+    """Return the judgement in a worker's result."""
     if isinstance(answer, Judgement):
         return replace(answer, op_file=item.op_file, op_sha256=item.op_sha256)
     lost = error.startswith("the worker")
@@ -271,7 +271,7 @@ def _submit(
 
 
 def judged(task: JudgingTask) -> Judgement | str:
-    """Judge one candidate in this process; a text says why nothing was judged."""
+    """Judge one candidate in this process; a text gives the reason if nothing was judged."""
     end_with_pool(task.parent)
     try:
         if changed := [path for path, sha in task.files.items() if _digest("files", path) != sha]:

@@ -1,4 +1,4 @@
-"""The files that an op is made of, as they were when it was read: what a verdict is about."""
+"""The files of an op, as they were when it was read; a verdict refers to them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from workbench.ptx.decode import is_installed
 
 @dataclass(frozen=True)
 class OpFiles:
-    """The file that declares an op with the SHA-256 of what was read of it, and the modules beside it.
+    """The file that declares an op with the SHA-256 of its content as it was read, and the modules beside it.
 
     An op of a notebook's cell, or of an installed package, has no ``file``; then ``sha256`` is that of its
-    `Op.stated`. ``digests`` are of all that it is made of, as it lies there now.
+    `Op.stated`. ``digests`` are those of all its files as they are now.
     """
 
     file: Path | None

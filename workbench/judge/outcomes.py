@@ -28,7 +28,7 @@ OUTCOMES: Mapping[str, tuple[int, str]] = MappingProxyType(
         "not_compiled": (16, "the compiler refuses the source"),
         "unsupported": (17, "no legal configuration, a launch that no GPU takes, PTX beyond the machine"),
         "crashed": (18, "a process ended: a crash, or an exit"),
-        "invalid": (19, "the answer of the candidate's process is no description of launches"),
+        "invalid": (19, "the answer of the candidate's process is not a description of launches"),
         "unstable": (20, "asked twice for the same launch, the declaration gives two answers"),
         "op_changed": (21, "a file of the op was changed while the candidate was judged"),
         "wrong_elsewhere": (22, "right on the case's inputs, wrong on the same of another magnitude or structure"),

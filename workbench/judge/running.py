@@ -1,6 +1,6 @@
 """Trusted side of the judge: makes inputs from seeds, runs a description in the PTX machine, and compares.
 
-Nothing of the candidate's is executed here but its PTX, by the machine.
+Only the candidate's PTX is executed here, by the machine.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _case(content: bytes) -> Any:
 
 
 _recent: dict[tuple[bytes, int], Any] = {}
-"""Cases of the latest request by content and seed: the requests that follow are often about the same inputs."""
+"""Cases of the latest request by content and seed: later requests often have the same inputs."""
 
 
 def _cases(content: bytes, seeds: Sequence[int]) -> list[Any]:
@@ -143,7 +143,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 Notes = dict[object, str]
-"""Notes of all runs by what they are about, so that each is there once."""
+"""Notes of all runs by subject, so that each appears once."""
 
 
 def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> Iterator[Check]:
@@ -232,7 +232,7 @@ def _check_names(description: Description, buffers: Buffers) -> None:
     """Raise Failed unless every tensor that is named exists, and every output is passed to a kernel."""
     own = [part.name for part in description.workspace]
     if len(set(own)) < len(own) or buffers.run_names & set(own):
-        raise Failed("invalid", f"workspace has a name twice, or that of a tensor: {', '.join(own)}")
+        raise Failed("invalid", f"a name of workspace is used twice, or is that of a tensor: {', '.join(own)}")
     passed = description.passed()
     for name in {*passed, *filter(None, (one.name for one in description.constants.values()))}:
         if name not in buffers.tensors:

@@ -51,7 +51,7 @@ def command(readable: Iterable[Path], mib: int, folder: Path | None = None) -> l
     said = _said(*words, "true")
     if said:
         raise NoSandbox(
-            f"--sandbox: bubblewrap cannot make one here: {said}. Where accounts may not make namespaces "
+            f"--sandbox: bubblewrap cannot make a sandbox here: {said}. Where accounts may not make namespaces "
             "(kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, a container without "
             "them), allow it, or run the judge in a container of its own."
         )

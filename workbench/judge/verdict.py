@@ -117,7 +117,7 @@ class Verdict:
 
     @property
     def further(self) -> tuple[str, ...]:
-        """Kind and place of the findings after the first one, which the message tells; some, and the number left."""
+        """Kind and place of the findings after the first, which the message has: some, and the number of the others."""
         others = self.findings[1:]
         left = len(others) - _SHOWN
         return (*map(str, others[:_SHOWN]), *([f"{left} more, which the JSON has"] if left > 0 else []))

@@ -32,19 +32,19 @@ def refuse_for_a_kernel(function: Callable[..., object], **given: object) -> Non
     for name, value in given.items():
         if value is not (default := inspect.signature(function).parameters[name].default) and value != default:
             remedy = "Only ops have it: a kernel is launched with grid=, block= and args=."
-            raise ArgumentError(name, repr(value), "nothing with a kernel", remedy)
+            raise ArgumentError(name, repr(value), "no value with a kernel", remedy)
 
 
 def refuse_for_an_op(function: Callable[..., object], given: Mapping[str, object]) -> None:
     """Raise ArgumentError for the first of the ``given`` arguments, which only kernels take.
 
-    ``function`` is the one for kernels. Raises TypeError for a name that it has no parameter of either.
+    ``function`` is the one for kernels. Raises TypeError for a name that is not one of its parameters.
     """
     for name, value in given.items():
         if name not in inspect.signature(function).parameters:
             raise TypeError(f"got an unexpected keyword argument {name!r}")
         remedy = "The op's variants say how their kernels are launched: choose one with variant= and case=."
-        raise ArgumentError(name, repr(value), "nothing with an op", remedy)
+        raise ArgumentError(name, repr(value), "no value with an op", remedy)
 
 
 @checked_kinds
@@ -95,7 +95,7 @@ def check_kernel(
 
     The rules follow compute-sanitizer (memcheck, racecheck, initcheck, synccheck).
 
-    Raises ArgumentError for an object that is no kernel, KernelFault if the kernel cannot go on (a deadlock, a stack
+    Raises ArgumentError for an object that is not a kernel, KernelFault if the kernel cannot go on (a deadlock, a stack
     overflow), KernelTimeout after ``seconds_limit``, and, before anything runs, UnsupportedInstructionError.
     """
     options = LaunchOptions(
@@ -166,7 +166,7 @@ def _bound(
     if block is None:
         block = compiled.threads_per_block
     if block is None:
-        raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels have their own.")
+        raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels set their own.")
     device = Simulator(arch=compiled.arch)
     return compiled, device.bind(compiled, grid, block, args, options, shared_bytes=shared_bytes, signature=signature)
 
@@ -175,7 +175,7 @@ def _footprint_of(after: Sequence[Any]) -> Any:
     """Run a launch and return the memory that it wrote and read; None if it lets no dependent launch start early."""
     if not 4 <= len(after) <= 5:
         raise ArgumentError(
-            "after", f"{len(after)} values", "(kernel, grid, block, args) or those and shared_bytes",
+            "after", f"{len(after)} values", "(kernel, grid, block, args), or these and shared_bytes",
             "Describe the launch before this one.",
         )  # fmt: skip
     kernel, grid, block, args = after[:4]

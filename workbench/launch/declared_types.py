@@ -108,5 +108,5 @@ def _half(expected: CType, where: str, value: Any) -> Any:
         overflowed = rounded & 0x7F80 == 0x7F80 and bool(np.isfinite(float(value)))
         content = (rounded & 0xFFFF).to_bytes(2, "little")
     if overflowed:
-        raise ArgumentError(where, value, f"what {expected.dtype} holds", "Pass a smaller number.")
+        raise ArgumentError(where, value, f"a value that {expected.dtype} can hold", "Pass a smaller number.")
     return content

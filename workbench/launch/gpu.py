@@ -268,7 +268,9 @@ class Gpu:
             remedy = "Pass a copy, or declare the parameter const in the kernel."
             raise ArgumentError(rule.where, "a read-only array", "a writable one", remedy)
         if self._torch.cuda.is_current_stream_capturing():
-            raise ArgumentError(rule.where, "a NumPy array", "CUDA tensors under graph capture", "Copy it before.")
+            raise ArgumentError(
+                rule.where, "a NumPy array", "CUDA tensors under graph capture", "Copy it before the capture."
+            )
         # As bytes, because torch does not know every dtype of NumPy.
         content = np.frombuffer(value.tobytes(), dtype=np.uint8).copy()
         return self._torch.from_numpy(content).to(f"cuda:{index}")
@@ -313,7 +315,7 @@ class Gpu:
                     "kernel",
                     f"{kernel.label}, which is not loaded yet",
                     "loaded kernels under graph capture",
-                    "Launch it once before.",
+                    "Launch it once before the capture.",
                 )
             with self._driver_errors(kernel):
                 module = self._module(kernel, index)
@@ -406,7 +408,7 @@ def _refuse(options: LaunchOptions) -> None:
             remedy = 'Only device="sim" can; use that.'
             if one.name == "cluster":
                 remedy = "Declare it in the kernel, __cluster_dims__(x, y, z): PyCUDA launches no others."
-            raise ArgumentError(one.name, value, 'nothing on device "cuda"', remedy)
+            raise ArgumentError(one.name, value, 'no value on device "cuda"', remedy)
 
 
 def _for_ever(value: Any) -> Any:

@@ -21,5 +21,5 @@ def encoded(tensor_map: TensorMap) -> bytes:
     )  # fmt: skip
     if result:
         remedy = "See cuTensorMapEncodeTiled; it needs compute capability 9.0."
-        raise ArgumentError("tensor map", tensor_map, f"what the driver encodes (it says {result})", remedy)
+        raise ArgumentError("tensor map", tensor_map, f"a map that the driver accepts (it returned {result})", remedy)
     return ctypes.string_at(at, TENSOR_MAP_BYTES)

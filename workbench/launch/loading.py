@@ -302,7 +302,7 @@ def limits_on(device: devices.Device, seconds_limit: Limit) -> dict[str, float]:
     if seconds is None or (not device.counts and seconds_limit == "auto"):
         return {}
     if not device.counts:
-        raise ArgumentError("seconds_limit", seconds, "None on a GPU", "Nothing ends a kernel there.")
+        raise ArgumentError("seconds_limit", seconds, "None on a GPU", "A kernel on a GPU cannot be stopped.")
     return {"seconds_limit": seconds}
 
 
@@ -320,7 +320,9 @@ def kernel_to_launch(
     """
     for name, value in (("kwargs", kwargs), ("arch", arch)):
         if value:
-            raise ArgumentError(name, value, "nothing", "Only @triton.jit functions take it: this is compiled already.")
+            raise ArgumentError(
+                name, value, "no value", "Only @triton.jit functions take it: this is compiled already."
+            )
     if isinstance(kernel, Kernel):
         return kernel.compiled, kernel.signature
     if isinstance(kernel, CompiledKernel):

@@ -19,7 +19,7 @@ from workbench.toolchain.ptx_text import kernels_of_ptx
 
 
 class PtxModule(Module):
-    """The kernels of a PTX text: ``module.name``, and ``module["name"]`` for names that are no identifiers."""
+    """The kernels of a PTX text: ``module.name``, and ``module["name"]`` for names that are not identifiers."""
 
     def __init__(
         self, text: str, device: devices.Device, checks: bool, trace: bool, limits: Mapping[str, float], strided: bool
@@ -75,7 +75,7 @@ def load_ptx(
     """
     if not isinstance(text_or_path, str | Path) and not hasattr(text_or_path, "__ptx__"):
         got = f"a value of type {type(text_or_path).__name__}"
-        raise ArgumentError("text_or_path", got, "PTX text, a path, or what has __ptx__", "Pass one of these.")
+        raise ArgumentError("text_or_path", got, "PTX text, a path, or an object with __ptx__", "Pass one of these.")
     text = str(getattr(text_or_path, "__ptx__", text_or_path))
     if isinstance(text_or_path, Path) or "\n" not in text:
         try:

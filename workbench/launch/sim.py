@@ -174,5 +174,5 @@ def _check_together(kernel: CompiledKernel, grid: Sequence[int], threads: int, s
             f"{math.prod(grid)} blocks",
             f"at most {most} in a cooperative launch, as all run at the same time: {share}, "
             f"limited by {resident.limited_by}",
-            "Let each block do more: loop over what there is with a stride of the grid.",
+            "Let each block do more: loop over the elements with a stride of the grid.",
         )

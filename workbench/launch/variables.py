@@ -28,7 +28,7 @@ class Variable:
     """One ``__device__`` (``space`` "global") or ``__constant__`` ("constant") variable of ``nbytes`` bytes.
 
     ``dtype`` and ``shape`` are those of the source's declaration. A bfloat16 appears as the uint16 of its bits. A
-    struct, or any other type that is no plain number, appears as bytes (uint8) in an added last dimension:
+    struct, or any other type that is not a plain number, appears as bytes (uint8) in an added last dimension:
     ``get().view(...)`` reads them as another dtype, and `set` takes an array of the declared shape whose elements have
     as many bytes.
     """
@@ -81,7 +81,7 @@ class Variable:
             allowed = f"{self.dtype} of shape {self.shape}, or one number"
             raise ArgumentError(where, f"{value.dtype} of shape {value.shape}", allowed, str(error)) from error
         if self.dtype.kind in "iu" and not np.array_equal(full, np.broadcast_to(value, self.shape)):
-            raise ArgumentError(where, str(value), f"what {self.dtype} holds", "Pass smaller numbers.")
+            raise ArgumentError(where, str(value), f"values that {self.dtype} can hold", "Pass smaller numbers.")
         return full.tobytes()
 
     def __repr__(self) -> str:
@@ -152,7 +152,7 @@ class Variables(Mapping[str, Variable]):
     def __getitem__(self, name: str) -> Variable:
         if name not in self._symbols:
             listing = ", ".join(self._symbols) or "none"
-            raise UnknownKeyError("variable", repr(name), listing, "These are in device or constant memory and used.")
+            raise UnknownKeyError("variable", repr(name), listing, "The code uses these in device or constant memory.")
         return self._symbols[name][1]
 
     def __setitem__(self, name: str, value: Any) -> None:

@@ -27,7 +27,7 @@ class Plan(NamedTuple):
 
 
 class Compilable(Protocol):
-    """Protocol of what is compiled: a `workbench.ops.variant.Variant`."""
+    """Protocol of an object that is compiled: a `workbench.ops.variant.Variant`."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -43,7 +43,7 @@ class Compilable(Protocol):
         """Compile every kernel."""
 
     def plan(self, config: Config, problem: Any, kernels: tuple | None = None) -> Plan:
-        """Return everything that all runs share."""
+        """Return the plan that all runs share: kernels, parameters, grid and block."""
 
 
 class CompiledCode:
@@ -82,7 +82,7 @@ class CompiledCode:
 
     def _compiled(self, variant: Compilable, config: Config, problem: Any, arch: str, machine_code: bool) -> tuple:
         variant.check(config, problem)
-        # Most problems differ in what a launch depends on only, such as the lengths of a decode step.
+        # Most problems differ only in properties of the launch, such as the lengths of a decode step.
         code = (arch, variant.code_key(config, problem))
         if code not in self._kernels:
             self._kernels[code] = variant.kernels(config, problem, arch, machine_code=machine_code)

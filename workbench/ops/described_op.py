@@ -1,4 +1,4 @@
-"""An op that is declared by a description: a function that checks a run's tensors and says what the problem is.
+"""An op that is declared by a description: a function that checks a run's tensors and returns the problem.
 
 Its cases know the answer, so that there is no reference. Its problem is a value of its own, with the sizes that rules
 and tuned tables name, its layout, dtype and features.
@@ -140,7 +140,7 @@ class DescribedOp(Op):
     def __call__(
         self, *args: Any, variant: str = "auto", config: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> Any:
-        """Run a variant on these arguments; returns what is named as outputs."""
+        """Run a variant on these arguments; returns the tensors named as outputs."""
         options = {name: kwargs.pop(name) for name in self.description.options if name in kwargs}
         return self.run(self.description.tensors(*args, **kwargs), variant=variant, config=config, **options)
 
@@ -229,7 +229,7 @@ def describe(
     labels: Mapping[str, str] | None = None,
     backward: Callable[..., Any] | None = None,
 ) -> DescribedOp:
-    """Make an op of a description. Raises ArgumentError naming what is no field of the tensors."""
+    """Make an op of a description. Raises ArgumentError for a name that is not a field of the tensors."""
     known = [one.name for one in fields_of(tensors)]
     for argument, names in (("in_place", in_place), ("outputs", outputs), ("labels", labels or {})):
         for one in names:

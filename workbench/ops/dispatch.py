@@ -48,7 +48,9 @@ def choose(
             return first, first.default_config(problem)
         for one in op.variants:
             one.check_tensors(problem)
-        raise ArgumentError("variant", "'tuned', but no kernel runs this", able, "Name one of them as variant=.")
+        raise ArgumentError(
+            "variant", "'tuned', but no kernel supports this problem", able, "Name one of them as variant=."
+        )
     check_name(op, variant)
     chosen = op.variant(variant)
     check_supported(op, chosen, problem)

@@ -1,4 +1,4 @@
-"""An op as one of torch's: ``torch.compile`` sees one node, autograd what the op's backward says."""
+"""An op as one of torch's: ``torch.compile`` sees one node, autograd uses the op's backward."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class LibraryOp:
         return _as_returned(self._contract.fake(arguments))
 
     def _keep(self, ctx: Any, inputs: tuple, output: Any) -> None:
-        """Keep what the gradients are computed from."""
+        """Keep the tensors from which the gradients are computed."""
         arguments, ctx.variant, _ = self._bound(inputs)
         outputs = output if isinstance(output, tuple) else (output,)
         ctx.save_for_backward(*(v for v in (*arguments.values(), *outputs) if isinstance(v, torch.Tensor)))

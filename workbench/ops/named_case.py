@@ -32,7 +32,7 @@ class NamedCase:
         return self._problem(**known, arch=arch)
 
     def override(self, **changes: Any) -> Self:
-        """Return the case with fields changed. Raises ArgumentError for a name that is no field.
+        """Return the case with fields changed. Raises ArgumentError for a name that is not a field.
 
         A case with lengths also takes ``context``, the tokens of its longest sequence, and ``num_seqs``.
         """

@@ -12,11 +12,11 @@ from workbench.ops.element_types import poison
 from workbench.ops.tensor_checks import extent
 
 MADE = "made for a run"
-"""Key in the metadata of a field that is no argument of the op."""
+"""Key in the metadata of a field that is not an argument of the op."""
 
 
 def made(default: Any = None) -> Any:
-    """Return a field of a run's tensors that is no argument of the op; a case, or the run itself, makes it."""
+    """Return a field of a run's tensors that is not an argument of the op; a case, or the run itself, makes it."""
     return field(default=default, metadata={MADE: True})
 
 
@@ -49,7 +49,7 @@ class RunTensors:
         return frozenset({"out"} if self.out.is_floating_point() else ())
 
     def renew(self) -> None:
-        """Fill what is judged so that what a run does not write is noticed."""
+        """Fill the judged tensors so that elements that a run does not write are noticed."""
         poison(self.out)
 
 

@@ -118,7 +118,7 @@ def check_blocks(blocks: int) -> None:
 
 
 def simulator_of(variant: Variant, arch: str, blocks: int) -> Device:
-    """Return the simulator that runs about so many blocks of a variant, or all if it has several kernels.
+    """Return the simulator that runs about ``blocks`` blocks of a variant, or all if it has several kernels.
 
     Each of several kernels may read what another wrote, so that none of them may run in part.
     """

@@ -110,7 +110,7 @@ def config_of(
     found = configs_of(op, texts, None if variant is None else [variant], case)
     if len(found) > 1:
         got = ", ".join(text.text for text in texts)
-        raise ArgumentError("config", repr(got), "the configuration of one variant", "Name tunables of one.")
+        raise ArgumentError("config", repr(got), "the configuration of one variant", "Name tunables of one variant.")
     return next(iter(found.items()), (variant, None))
 
 
@@ -161,7 +161,9 @@ def _with_tunables(variants: Sequence[Variant], text: ConfigText) -> Variant:
         return having[0]
     if having:
         remedy = f"Name it: {having[0].name}:{text.text}"
-        raise ArgumentError("config", f"{text.text!r}, for {len(having)} variants", "that of one variant", remedy)
+        raise ArgumentError(
+            "config", f"{text.text!r}, for {len(having)} variants", "the configuration of one variant", remedy
+        )
     known = "; ".join(f"{variant.name} has {', '.join(variant.space)}" for variant in variants if variant.space)
     raise UnknownNameError(
         "config", repr(text.text), known or "none: nothing is tunable", "Name tunables of one variant."

@@ -94,7 +94,7 @@ def called_files(function: Any) -> set[Path]:
 def written_in(functions: Iterable[object]) -> set[Path]:
     """Return the files and cells with the source of a user's own functions; imports find those of the workbench.
 
-    Values that are no functions, or have no source, are skipped.
+    Values that are not functions, or have no source, are skipped.
     """
     plain = (function.func if isinstance(function, functools.partial) else function for function in functions)
     own = (f for f in plain if inspect.isfunction(f) and not f.__module__.startswith("workbench."))

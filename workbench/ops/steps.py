@@ -36,7 +36,7 @@ _NOTHING = object()
 
 
 def passed(step: CudaStep | TritonStep, parameters: Iterable[str], config: Config, problem: Any, tensors: Any) -> tuple:
-    """Return what a launch passes for each parameter. Raises ArgumentError for one that nothing declares."""
+    """Return the argument of a launch for each parameter. Raises ArgumentError for an undeclared one."""
     values, given, own = [], step.arguments, vars(tensors)  # in a loop that every launch waits for
     for name in parameters:
         if name in given:
@@ -90,7 +90,7 @@ TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3}
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TritonStep:
-    """A ``@triton.jit`` function with what it takes."""
+    """A ``@triton.jit`` function with its arguments."""
 
     function: Any
     grid: Size

@@ -96,7 +96,7 @@ def trace(
     if sample is not None:
         check_blocks(sample)
     if sample is not None and record_block is not None:
-        raise ArgumentError("sample", sample, "None with record_block", "Record a block of a launch of all.")
+        raise ArgumentError("sample", sample, "None with record_block", "Record a block of a complete launch.")
     inputs = case.inputs(problem)
     device = simulator_of(chosen, arch, sample or 0)
     kernels = chosen.kernels(config, problem, arch)  # with machine code, which a trace shows

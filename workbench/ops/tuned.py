@@ -180,7 +180,7 @@ def lookup(
 
 
 def recorded(op: Op, variant: Variant, problem: Any, device: Any) -> TunedLookup | None:
-    """Return what was tuned for a problem or one like it; None if nothing was, and for a variant without tunables."""
+    """Return the tuned configuration of a problem or one like it; None without one or without tunables."""
     found = lookup(op, variant, problem, device) if variant.space else None
     return None if found is None or found.level == "default" else found
 

@@ -333,7 +333,7 @@ class Variant:
         return replace(report, parts_recorded=RecordedParts(cut, recordings, instructions))
 
     def prepare(self, kernels: tuple, config: Config, problem: Any, tensors: Any, device: Any) -> None:
-        """Set what a launch finds on the device beside its arguments: variables of the module. Most have none."""
+        """Set the device variables of the module before a launch. Most modules have none."""
 
     @property
     def copied(self) -> tuple[str, ...]:
@@ -383,7 +383,7 @@ class Variant:
 
     @property
     def source_hash(self) -> str:
-        """Hex digest of all that changes what the variant computes or compiles to: kernel, headers, declaration."""
+        """Hex digest of everything that affects the variant's results or code: kernel, headers, declaration."""
         return digest(self.files)
 
 
@@ -425,7 +425,7 @@ class CudaVariant(Variant):
     macros: Callable[[Config, Any], Mapping[str, str | int | float]] = lambda config, problem: dict(config)
     """(config, problem) -> preprocessor macros."""
     text: Source | None = None
-    """The source, where ``source`` is no file of its own: a string, or a cell of a notebook."""
+    """The source, where ``source`` is not a file of its own: a string, or a cell of a notebook."""
     options: Sequence[str] = ()
     """Options for the compiler."""
     include_dirs: Sequence[Path] = ()

@@ -74,7 +74,7 @@ def _nvcc() -> Path:
     except MissingToolError as error:
         raise MissingToolError(f"A CUDA program needs nvcc, which was not found. {SETUP}") from error
     if shutil.which("g++") is None:
-        raise MissingToolError("nvcc needs g++ for host code, and there is none. Install it: apt-get install g++")
+        raise MissingToolError("nvcc needs g++ for host code, which is not installed: apt-get install g++")
     return program
 
 

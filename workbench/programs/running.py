@@ -78,7 +78,7 @@ def run_program(
     kind = kind_of(target, module)
     command, native = kind is TargetKind.COMMAND, kind in (TargetKind.SOURCE, TargetKind.LIBRARY)
     if nvcc and kind is not TargetKind.SOURCE:
-        raise ArgumentError("nvcc", repr(nvcc), "nothing here", "These are options for a program in CUDA C++.")
+        raise ArgumentError("nvcc", repr(nvcc), "no options", "They are for a program in CUDA C++.")
     if native and children.VARIABLE in os.environ:
         return _join_natively(Path(target), arguments)
     sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
@@ -200,7 +200,9 @@ def _check(target: str, module: bool, trace: str | None) -> None:
         raise ArgumentError("script", repr(target), "a Python or CUDA file", "Check the path.")
     if trace is not None:
         if importlib.util.find_spec("anywidget") is None:
-            raise ArgumentError("trace", repr(trace), "nothing here", "It needs: python -m pip install anywidget")
+            raise ArgumentError(
+                "trace", repr(trace), "no value here", "Traces need anywidget: python -m pip install anywidget"
+            )
         if not Path(trace).resolve().parent.is_dir():
             raise ArgumentError("trace", repr(trace), "a file in a folder that exists", "Make the folder first.")
 

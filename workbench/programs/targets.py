@@ -76,7 +76,7 @@ def _check_runtime(path: Path, elf: Elf) -> None:
     if elf.has_static_runtime and not runtimes:
         raise ArgumentError(
             "program", f"{str(path)!r}, which has NVIDIA's CUDA runtime inside", "one without",
-            f"That runtime runs on NVIDIA's driver alone. {_RELINK}",
+            f"That runtime only runs on NVIDIA's driver. {_RELINK}",
         )  # fmt: skip
     if runtimes and not runtimes[0].endswith(f".so.{_MAJOR}"):
         raise ArgumentError(

@@ -159,7 +159,7 @@ def choice(condition: Predicate, one: Number, other: Number) -> Term:
 
 
 def _ring(place: Term, one: Term, other: Term) -> Term | None:
-    """Return the remainder that a step around a ring is: ``p == m ? 0 : p + 1``, or ``p == 0 ? m : p - 1``."""
+    """Return the remainder that equals a step around a ring: ``p == m ? 0 : p + 1``, or ``p == 0 ? m : p - 1``."""
     last = one.constant
     if last is None:
         return None

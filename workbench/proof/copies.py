@@ -29,7 +29,7 @@ def copy_step(thread: Thread, statement: Statement, operands: list[str], state: 
         return
     width = parse_number(operands[2])
     if not isinstance(width, int):
-        raise Unknown(statement, "a copy whose size is no number")
+        raise Unknown(statement, "a copy whose size is not a number")
     reads = guard
     if len(operands) - ("cache_hint" in statement.opcode) > 3:  # the bytes to read, or a predicate that says none
         given = thread.value(statement, operands[3].lstrip("! "), state)

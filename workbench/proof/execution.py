@@ -33,7 +33,7 @@ Exits = list[tuple[int, State]]
 
 
 class Execution:
-    """The generic thread, and what it was seen to do.
+    """The generic thread, and its recorded accesses and barriers.
 
     ``accesses`` and ``meetings`` are those of the ``exact`` runs; in a trial run of a loop nothing is recorded, and
     values are taken not to wrap. ``wraps`` are the places where a value of 32 bits may.
@@ -56,7 +56,7 @@ class Execution:
         self._blocks = 0
 
     def run(self) -> None:
-        """Execute the kernel. Raises Unknown for what is not modelled, OutOfBudget if it takes too much."""
+        """Execute the kernel. Raises Unknown for code that is not modelled, OutOfBudget if it takes too long."""
         while True:
             self.region(set(self.graph.order), 0, State({}), looping=False)
             written = frozenset(one.base for one in self.accesses if one.writes)
@@ -115,11 +115,11 @@ class Execution:
                 self._base.pop()
 
     def mark(self) -> tuple[int, ...]:
-        """Return how much is recorded."""
+        """Return the numbers of accesses and other records so far, for `forget`."""
         return len(self.accesses), len(self.meetings), len(self.hazards)
 
     def forget(self, mark: tuple[int, ...]) -> None:
-        """Drop what was recorded since a mark."""
+        """Drop everything recorded since a mark."""
         accesses, meetings, hazards = mark
         del self.accesses[accesses:], self.meetings[meetings:], self.hazards[hazards:]
 
@@ -151,7 +151,7 @@ class Execution:
             return TRUE
         found = self.value(statement, statement.guard, state)
         if not isinstance(found, Predicate):
-            raise Unknown(statement, "a guard that is no predicate")
+            raise Unknown(statement, "a guard that is not a predicate")
         return negation(found) if statement.negated else found
 
     # -- statements ---------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Execution:
         return negation(zero(self.specification.arena.atom("unknown", name, self.rounds, 0, 1, THREAD)))
 
     def constant(self, access: ThreadAccess) -> bool:
-        """Return True if what an access reads is the same all the time, as far as is known, and note that it counts."""
+        """Return True if the memory that an access reads is known not to change, and note that this was used."""
         base, statement = access.base, access.statement
         tensor = base in self.specification.tensors and (".global" in statement.opcode or head(statement) == "ldu")
         if not tensor or access.strong or base in self.changed:

@@ -63,7 +63,7 @@ class DataFact:
 
 
 def split_facts(facts: Any) -> tuple[list[str], dict[str, str]]:
-    """Return the facts about sizes and those about tensors. Raises ArgumentError for what is neither."""
+    """Return the facts about sizes and those about tensors. Raises ArgumentError for any other fact."""
     several: Sequence[Any] = [facts] if isinstance(facts, str | Mapping) else list(facts)
     sizes: list[str] = []
     tensors: dict[str, str] = {}

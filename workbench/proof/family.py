@@ -1,4 +1,4 @@
-"""A family of launches, for all sizes: what grid, arguments and facts as text say about a compiled kernel."""
+"""A family of launches, for all sizes: grid, arguments and facts of a compiled kernel, given as text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Family:
     """Launches of one kernel: ``args`` by position or by the parameter's name.
 
     An argument is a tensor as ``"float32[rows, cols]"``, a number as a formula of sizes, or a tensor or number itself.
-    A parameter without one is a size of its own name, or any value if it is no whole number. Instead of all that,
+    A parameter without one is a size of its own name, or any value if it is not a whole number. Instead of all that,
     ``later`` makes the launch of ``symbols``, which are sizes with their least values.
     """
 
@@ -92,7 +92,7 @@ class _Reader:
         self.sizes[name] = self.arena.atom("param", name, (), low if least is None else least, high)
 
     def _arguments(self, args: Any) -> dict[str, Any]:
-        """Return what was given for each parameter, by name."""
+        """Return the given argument of each parameter, by name."""
         names = self.kernel.parameter_names
         if args is None:
             return {}
@@ -136,7 +136,7 @@ class _Reader:
         grid = [self._number(f"grid[{i}]", one) for i, one in enumerate(_listed(launched.grid))]
         block = launched.block if launched.block is not None else self.kernel.threads_per_block
         if block is None:
-            raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels have their own.")
+            raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels set their own.")
         threads = [self._number(f"block[{i}]", one).constant for i, one in enumerate(_listed(block))]
         if not 1 <= len(threads) <= 3 or any(one is None or one < 1 for one in threads):
             raise ArgumentError("block", repr(block), "one to three numbers", "A proof is for one block size.")

@@ -56,7 +56,7 @@ class _Reader:
     def number(self, node: ast.expr) -> Number:
         value = self.read(node)
         if isinstance(value, bool) or not isinstance(value, int | Term):
-            raise self.refuse(f"{ast.unparse(node)}, which is no whole number")
+            raise self.refuse(f"{ast.unparse(node)}, which is not a whole number")
         return value
 
     def constant(self, node: ast.Constant) -> Any:
@@ -104,7 +104,7 @@ class _Reader:
     def condition(self, node: ast.expr) -> Predicate:
         value = self.read(node)
         if not isinstance(value, Predicate):
-            raise self.refuse(f"{ast.unparse(node)}, which is no comparison")
+            raise self.refuse(f"{ast.unparse(node)}, which is not a comparison")
         return value
 
     def comparison(self, node: ast.Compare) -> Predicate:
@@ -183,7 +183,7 @@ def most(*several: Number) -> Term:
 def _power(one: Number, other: Number) -> Number:
     exponent = term(other).constant
     if exponent is None or not 0 <= exponent <= 128:
-        raise ValueError("an exponent that is no small number")
+        raise ValueError("an exponent that is not a small number")
     found: Number = 1
     for _ in range(exponent):
         found = found * one

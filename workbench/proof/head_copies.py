@@ -59,7 +59,7 @@ class HeadCopies:
         return tuple(entries)
 
     def kept(self, after: State, holds: Callable[[Predicate, Predicate], bool]) -> bool:
-        """Return True if what is in flight at the end of a round is what the next one is taken to begin with."""
+        """Return True if the copies in flight at the end of a round are those assumed at its beginning."""
         following = {self.index: self.count + 1}
         real = _padded(after.groups, len(self.groups))
         if len(real) > len(self.groups) or after.open:

@@ -53,10 +53,10 @@ class Looping(Thread, Protocol):
         """Note that the threads have to agree to come here."""
 
     def mark(self) -> tuple[int, ...]:
-        """Return how much is recorded."""
+        """Return the numbers of accesses and other records so far, for `forget`."""
 
     def forget(self, mark: tuple[int, ...]) -> None:
-        """Drop what was recorded since a mark."""
+        """Drop everything recorded since a mark."""
 
 
 def run_loop(run: Looping, block: int, body: set[int], start: State) -> Exits:
@@ -150,7 +150,7 @@ class _SymbolicLoop:
         state.epochs, state.lane_epochs, state.groups = (mark,), (mark,), groups or ()
         back, _ = self.run.round(self.block, self.body, state, self.count, apart=True)
         if not back:
-            raise Unknown(self.statement, "a loop that no path goes round")
+            raise Unknown(self.statement, "a loop that no path repeats")
         return self.run.merged(self.block, back)
 
     def _exact_trial(self, groups: tuple[Pending, ...]) -> State:
@@ -167,7 +167,7 @@ class _SymbolicLoop:
         return value
 
     def _form(self, name: str, head: Term, after: Term) -> Term | None:
-        """Return what a register holds at the head of round k, if it is a sum of steps or goes round a ring."""
+        """Return a register's value at the head of round k, if it is a sum of steps or cycles through a ring."""
         first, step = self._first(name), after - head
         if not self._of_heads(step) and self.index not in step.deps:
             return first + self.count * step
@@ -219,7 +219,7 @@ class _SymbolicLoop:
         return [one for one in dict.fromkeys(facts) if one != TRUE]
 
     def _steps_left(self, value: Term) -> list[Predicate]:
-        """Return that a value, which goes down to 0 by equal steps and ends the loop there, has steps left."""
+        """Return the condition that a value, which falls to 0 by equal steps and ends the loop there, is above 0."""
         before = self.at(value, self.count - 1)
         assert isinstance(before, Term)
         step = (value - before).constant
@@ -274,7 +274,7 @@ class _SymbolicLoop:
                 self._agree(path, after)
                 return self._outside(leaving)
             self.run.forget(mark)
-        raise Unknown(self.statement, "a loop whose registers follow no rule that holds")
+        raise Unknown(self.statement, "a loop whose registers match no invariant that holds")
 
     def _kept(self, after: State) -> bool:
         """Return True if all hypotheses hold in the first round and are kept by each; drop those that do not."""
@@ -306,7 +306,7 @@ class _SymbolicLoop:
                 self.epochs, same = (pair[0], pair[1]), False
         if not self.copies.kept(after, run.holds):
             if self.exact_copies:
-                raise Unknown(self.statement, "copies in flight that follow no rule from round to round")
+                raise Unknown(self.statement, "copies in flight that match no rule from round to round")
             self.exact_copies, same = True, False
             self.copies.guess(self.statement, self._exact_trial)
         return same
@@ -331,7 +331,7 @@ class _SymbolicLoop:
             self.run.meet(self.statement, TRUE, self.start.reach, rounds)
 
     def _outside(self, leaving: Exits) -> Exits:
-        """Return the states behind the loop. All threads leave it; where to is open if there are several ways."""
+        """Return the states behind the loop. All threads leave it; the exit is unknown if there are several."""
         found = _joined(self.run, leaving)
         left = self.start.reach
         ways = [target for target, _ in found if not self.run.graph.ends(target)]

@@ -50,7 +50,7 @@ def address_of(thread: Thread, statement: Statement, operand: str, state: State)
     """Return the address that ``[register + number]`` stands for. Raises Unknown for one that is not known."""
     found = _ADDRESS.fullmatch(operand.strip())
     if found is None:
-        raise Unknown(statement, "an address of several parts")
+        raise Unknown(statement, "an address that is not a register plus a number")
     value = thread.value(statement, found[1], state)
     if not isinstance(value, Term) or not is_pointer(value):
         raise Unknown(statement, "an address that was computed from values of memory or in a way that is not modelled")

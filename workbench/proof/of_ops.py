@@ -1,4 +1,4 @@
-"""Families of launches from ops of one's own: what ``@wb.op`` and its declarations say, with the sizes as symbols."""
+"""Families of launches from ops of one's own: their declarations by ``@wb.op``, with the sizes as symbols."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ class OpFamilies:
             try:
                 found[name] = tuple(by_value[pair] for pair in sizes)
             except KeyError as error:
-                raise ArgumentError(f"output {name}", error.args[0], "a formula of sizes", "None was found.") from error
+                raise ArgumentError(
+                    f"output {name}", error.args[0], "a formula of sizes", "No formula fits its shapes."
+                ) from error
         return found
 
     def _results(self, inputs: Shapes, sample: Mapping[str, int]) -> dict[str, TensorType]:
@@ -139,7 +141,7 @@ class OpFamilies:
         return Launched(grid, block, args, shared, facts, names, part.grid.text)
 
     def _names(self, sizes: Mapping[str, Term]) -> dict[str, Any]:
-        """Return what the expressions of a declaration may name, as terms."""
+        """Return the names that expressions of a declaration may use, as terms."""
         known: dict[str, Any] = {}
         for name, one in self.types.items():
             if isinstance(one, TensorType):
@@ -202,7 +204,7 @@ def _traced(function: Any, names: Mapping[str, Any]) -> Any:
 def _whole(value: Any) -> Term:
     if isinstance(value, int | Term) and not isinstance(value, bool):
         return term(value)
-    raise Unknown(None, f"the size {value!r} is no whole number")
+    raise Unknown(None, f"the size {value!r} is not a whole number")
 
 
 def _flat(parts: Any) -> list[Any]:

@@ -119,7 +119,7 @@ def _of_op(
 
 
 def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool = True) -> Proof:
-    """Prove a family of launches; ``kernel`` is what a run of the machine takes."""
+    """Prove a family of launches; ``kernel`` is the kernel as the machine runs it."""
     started = time.process_time()
     try:
         made = family.specification()
@@ -127,7 +127,7 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
         return Proof(family.kernel.label, UNKNOWN, "", (), dict.fromkeys(PROPERTIES, UNKNOWN), (), (str(error),))
     if Question(Effort(_EFFORT_WITHOUT), made.data, made.facts).ask([], model=False).contradiction:
         raise ArgumentError(
-            "facts", ", ".join(made.stated), "facts that some sizes keep", "They contradict each other."
+            "facts", ", ".join(made.stated), "facts that hold for some sizes", "They contradict each other."
         )
     examples: list[Counterexample] = []
 
@@ -217,7 +217,7 @@ def _preconditions(made: Specification) -> tuple[str, ...]:
 
 
 def _overflow(tried: ProofAttempt) -> str:
-    """Return where 32 bits do not do without preconditions; "" unless a launch is found that surely gets there."""
+    """Return the place where 32 bits overflow without preconditions; "" unless a launch is found that gets there."""
     for one in tried.failures:
         exact = not any(atom.kind in ("round", "unknown") for atom, _ in one.values)
         if one.values and exact:

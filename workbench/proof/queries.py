@@ -225,7 +225,7 @@ class Queries:
         return found
 
     def _offer_factors(self, question: Question, distance: Linear) -> None:
-        """Offer what sizes are multiplied by in a distance, and again in that."""
+        """Offer the factors of sizes in a distance to lemmas, and the factors of sizes in these."""
         for size in _sizes_in(distance):
             common = question.common_factor(distance, size)
             if common is not None:
@@ -234,7 +234,7 @@ class Queries:
                 self._offer_factors(question, common)
 
     def _row(self, access: ThreadAccess, size: Any) -> tuple[Term, Term] | None:
-        """Return two terms that are at least 0: what is left and right of an access in its row of a size.
+        """Return two terms that are at least 0: the elements left and right of an access in its row.
 
         That is proved for one thread, and helps to tell two threads apart.
         """

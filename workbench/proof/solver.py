@@ -215,7 +215,7 @@ class Question:
             self.hypotheses.append(f"(= {self.term(total, tag)} 0)")
 
     def _define_load(self, atom: Atom, tag: str, variable: str) -> None:
-        """Make loads of memory that nobody writes a function of the place; facts hold for places inside."""
+        """Make loads of memory that is never written a function of the place; facts hold for places inside."""
         fact, place, own = self._data.get(atom.name), atom.args[0], Term({(atom,): 1})
         if fact is not None and fact.size == atom.args[1]:
             known = self.condition(fact.condition(place, own), tag)
@@ -241,7 +241,7 @@ class Question:
     # -- asking -------------------------------------------------------------------------------------------------
 
     def _lemmas(self) -> list[str]:
-        """Return products of what is compared with what is never negative, where they need no new product."""
+        """Return products of compared terms with terms that are never negative, where they need no new product."""
         found: list[str] = []
         factors = dict.fromkeys(one for key in self._products for one in key if _never_negative(one[0]))
         known = {frozenset(one.items()): one for one in self._literals if 0 < max(map(len, one), default=0) <= 2}
@@ -312,7 +312,7 @@ class Question:
         return result, {place: found.get(name, 0) for place, name in self._variables.items()}
 
     def common_factor(self, linear: Linear, factor: Place) -> Linear | None:
-        """Return what a size is multiplied by in a term, less its common divisor; None if it is in no product."""
+        """Return the factor of a size in a term, without its common divisor; None if it is in no product."""
         parts: Linear = {}
         for key, scale in linear.items():
             if factor in key:

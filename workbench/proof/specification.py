@@ -1,4 +1,4 @@
-"""The launch that a proof is about: block, grid as terms, what each parameter gets, and what is known of it."""
+"""The launch that a proof is about: block, grid as terms, and each parameter's argument with its facts."""
 
 from __future__ import annotations
 

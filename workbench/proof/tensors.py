@@ -10,7 +10,7 @@ from workbench.proof.terms import Term
 
 
 def bytes_of(where: str, dtype: str) -> int:
-    """Return the bytes of an element. Raises ArgumentError for a name that is no dtype."""
+    """Return the bytes of an element. Raises ArgumentError for a name that is not a dtype."""
     if dtype not in ELEMENT_TYPES:
         raise ArgumentError(where, repr(dtype), ", ".join(ELEMENT_TYPES), 'Write a dtype: "float32[rows, cols]".')
     return ELEMENT_TYPES[dtype].bytes

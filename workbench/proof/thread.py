@@ -48,4 +48,4 @@ class Thread(Protocol):
         """Keep a hazard of a copy, in an exact run."""
 
     def constant(self, access: ThreadAccess) -> bool:
-        """Return True if what an access reads is the same all the time."""
+        """Return True if the memory that an access reads does not change."""

@@ -37,7 +37,7 @@ FINDINGS = {
 
 
 class Values:
-    """The values that atoms of the grid have in a counterexample; what it leaves open has its least value."""
+    """The values that atoms of the grid have in a counterexample; an atom without a value has its least one."""
 
     def __init__(self, known: Mapping[Place, int], tag: str = ""):
         self._known = {atom: value for (atom, its), value in known.items() if its in (tag, "")}
@@ -122,7 +122,7 @@ def _threads(failure: Failure) -> str:
 def _run(
     made: Specification, failure: Failure, values: Values, kernel: Any, seed: int
 ) -> tuple[CheckReport | None, str]:  # fmt: skip
-    """Run a launch on the machine; return its report, and what it says about the failure."""
+    """Run a launch on the machine; return its report, and its message about the failure."""
     grid = tuple(values.of(one) for one in made.grid)
     total = sum(values.of(one.count) * one.element for one in made.tensors.values())
     if total > MOST_BYTES or math.prod(grid) * made.threads > MOST_THREADS:

@@ -1,8 +1,8 @@
 """Slots of the register file: virtual registers whose lives do not overlap share a slot.
 
-So a warp's registers stay in the first caches. A life is the span of the laid-out code from the first to the last point
-where the register is live: see core/registers.hpp. Lanes that diverge do not disturb each other, because a slot has a
-place for every lane.
+Sharing keeps a warp's registers in the processor's first caches. A life is the span of the laid-out code from the first
+to the last point where the register is live: see core/registers.hpp. Lanes that diverge do not disturb each other,
+because a slot has a place for every lane.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class _Table:
         index: dict[Form, int] = {}
         self._form = np.array([index.setdefault(step.form, len(index)) for step in code], np.int64)
         self._rows = np.array([_row(form, slots) for form in index], np.int32)
-        # Of operands that are too many for a row, those that are no registers.
+        # Of operands that are too many for a row, those that are not registers.
         self._constants = [
             [(column, slots.take(operand)) for column, operand in form.fixed if column >= FRAGMENT] for form in index
         ]

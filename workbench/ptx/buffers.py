@@ -40,8 +40,8 @@ _NEAR = 1 << 12  # reach, in bytes, of memory that keeps its host address
 class Buffer:
     """A range of memory that the kernel may touch.
 
-    Addresses less than ``reach`` away that belong to no buffer were computed from this one. ``made`` returns what was
-    allocated here, and where, as far as it is known. ``element`` is the size of an element if the range is one
+    Addresses less than ``reach`` away that belong to no buffer were computed from this one. ``made`` returns the kind
+    and place of the allocation, as far as they are known. ``element`` is the size of an element if the range is one
     contiguous array, else 0.
     """
 
@@ -237,7 +237,7 @@ def place(
 
 
 def span_of(tensor: Any) -> tuple[int, int, tuple[int, int]]:
-    """Return where a tensor's elements begin and end, and what of each period of it they fill (`Extent.filled`)."""
+    """Return the begin and end of a tensor's elements, and the part of each period that they fill (`Extent.filled`)."""
     pointer, size = tensor.data_ptr(), tensor.element_size()
     dims = [(n, step) for n, step in zip(tensor.shape, tensor.stride(), strict=True) if n != 1 and step]
     if not tensor.numel():

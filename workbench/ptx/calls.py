@@ -1,4 +1,4 @@
-"""Device functions that were not inlined: which of them a kernel needs, and the steps that a call consists of.
+"""Device functions that were not inlined: finds those that a kernel needs, and plans the steps of a call.
 
 Every function has registers of its own, so that a call saves none; only a function that can be active twice saves its
 caller's. Parameters and results lie in local memory: the caller's variables are copied to the callee's frame, which

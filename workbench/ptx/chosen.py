@@ -1,7 +1,7 @@
 """Loads whose values only go to selects, as those of ``tl.where(mask, tl.load(p), 0)`` do.
 
-Such code reads a tile in full and drops what the mask leaves out, often the half of a matrix that nobody has written.
-The values are followed through instructions that compute a lane's result of its operands.
+Such code reads a tile in full and drops the values that the mask excludes, often the half of a matrix that was never
+written. The values are followed through instructions that compute a lane's result of its operands.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _UNPACKS = re.compile(r"mov\.b(32|64)$|cvt\.u(8|16)\.u(32|64)$|shr\.|prmt\.|bfe\
 def only_chosen(statements: Sequence[Statement], load: Statement) -> bool:
     """Return True if each use of a value of ``load`` is as one of the two that a select chooses from.
 
-    Of several values one is enough, in registers of their own or in one: which of them nobody has written is not known,
-    and a mask that leaves out half of a matrix leaves out some of a row's neighbours.
+    Of a load of several values one such value is enough: it is not known which of them is unwritten, and a mask that
+    excludes half of a matrix excludes some elements of a vector and not others.
     """
     if not load.opcode.startswith("ld."):
         return False

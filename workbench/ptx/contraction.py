@@ -8,9 +8,9 @@ rule, read from the machine code of releases 12.8, 13.0 and 13.1 for sm_75 to sm
 * They have the same type and both or neither ``.ftz``. The sum may have ``.sat`` and a guard, the product neither.
 * ``mov`` and ``neg`` lead through (``neg.bf16x2`` does not), and so do a product with 1 or -1 and ``abs.f32`` of a
   square. They change the sign of the product, which is exact.
-* All uses of the product are such sums, so that the product itself is needed no more.
+* All uses of the product are such sums, so that the product itself is no longer needed.
 * Of two products the sum takes one with a single use, then the one with fewer uses, then its first operand. Products
-  with a single use are placed first; a sum that is taken leaves its other product a use that is no contraction.
+  with a single use are placed first; a sum that is taken leaves its other product a use that is not a contraction.
 * The sum of two equal products stays the double of the rounded one.
 
 The product stays in the code, so that counts do not change. The sum becomes ``contract``, an fma of the product's
@@ -94,7 +94,7 @@ def _followed(steps: Sequence[InstructionStep]) -> set[Register]:
 
 
 def _regions(blocks: Sequence[BasicBlock], order: Sequence[int]) -> Iterator[list[int]]:
-    """Yield stretches of straight-line code: blocks of which each leads to the next one only, and is alone in that."""
+    """Yield stretches of straight-line code: each block leads only to the next one, and nothing else leads there."""
     before = [0] * len(blocks)
     before[order[0]] = 1
     for number in order:

@@ -83,7 +83,7 @@ def _plan(text: str) -> Plan | str:
     except Refused as refusal:
         return str(refusal)
     except _MALFORMED:
-        return "the machine does not know this instruction"
+        return "the machine does not support this instruction"
 
 
 def locate(module: ParsedModule, location: Location | None) -> str:
@@ -319,7 +319,7 @@ def _takes_only(made: Instruction, registers: list[Register]) -> bool:
 def _guard(symbols: Symbols, name: str) -> Register:
     guard = symbols.register(name)
     if guard is None or guard.width != 0:
-        raise Refused(f"the guard {name}")
+        raise Refused(f"the guard {name}, which is not a predicate")
     return guard
 
 
@@ -332,7 +332,7 @@ def _declare(
         elif isinstance(item, PtxVariable):
             symbols.declare_variable(item)
         elif item.name not in _IGNORED:
-            raise Refused("the machine does not know this directive")
+            raise Refused("the machine does not support this directive")
     except Refused as refusal:
         line = item.line if isinstance(item, Directive) else entry.line
         text = f".reg .{item.type}" if isinstance(item, PtxDeclaration) else getattr(item, "text", "")

@@ -1,7 +1,8 @@
 """Atomics of one and two bytes, which compilers make from a compare-and-swap of the aligned word around them.
 
-LLVM rounds the address down (``and.b64 %base, %address, -4``), loads the word, and swaps it until no other thread
-came between. The word's other bytes need not be the program's: they may never have been written, or lie past the end.
+LLVM rounds the address down (``and.b64 %base, %address, -4``), loads the word, and repeats the swap until no other
+thread has changed the word in between. The word's other bytes need not be the program's: they may never have been
+written, or lie past the end.
 """
 
 from __future__ import annotations

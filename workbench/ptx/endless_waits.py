@@ -1,4 +1,4 @@
-"""The words for waits in plain memory: what is read again and again, what it holds, and who waits."""
+"""Messages on waits in plain memory: the place that is read repeatedly, its content, and the waiting threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOST_COMES_LATER = (
 def described(
     kernel: DecodedKernel, text: str, size: int, where: str, grid: Dimensions
 ) -> str:  # fmt: skip
-    """Return what a wait waits for, and who waits, by the core's ``text``; ``where`` is the place of the memory."""
+    """Describe a wait and the waiting threads from the core's ``text``; ``where`` is the place of the memory."""
     said = [(word, [int(number) for number in numbers.split()]) for word, numbers in _SAID.findall(text)]
     facts = dict(said)
     out = f": {size} bytes at {where}, are read again and again, and nobody who is left changes them"
@@ -43,7 +43,7 @@ def _number(value: int, size: int) -> str:
 
 
 def _compared(kernel: DecodedKernel, pc: int, other: int, held: int, size: int) -> str:
-    """Return the words for the comparison at ``pc``, with which the loop goes on or ends."""
+    """Describe the comparison at ``pc`` that decides whether the loop goes on."""
     other &= (1 << 8 * size) - 1
     statement = kernel.decoded.code[kernel.decoded.written_at(pc)].statement
     found = _OF_SETP.search(statement.text) if statement is not None else None
@@ -58,7 +58,7 @@ def _compared(kernel: DecodedKernel, pc: int, other: int, held: int, size: int) 
 
 
 def _who(blocks: list[list[int]], unstarted: list[int] | None, grid: Dimensions) -> str:
-    """Return who waits: how many threads of which blocks, and how many blocks have not started."""
+    """Return the number of waiting threads in each block, and the number of blocks that have not started."""
     if not blocks:
         return ""
     reading, at_barrier = sum(row[1] for row in blocks), sum(row[2] for row in blocks)

@@ -67,7 +67,7 @@ class KernelExtents:
         """Return (pc, extent) of each access that has one, given those of arguments by their positions."""
         if not arguments and not self._have_neighbours:
             return []
-        kept: dict[tuple[int, bool], Extent] = {}  # of a copy's addresses the first in each memory: its data's
+        kept: dict[tuple[int, bool], Extent] = {}  # of a copy, its first address in each memory: the data's
         for pc, one in self.accesses(frozenset(arguments)):
             extent = self._variables.get(one.origin) if isinstance(one.origin, str) else arguments.get(one.origin)
             if extent is not None:

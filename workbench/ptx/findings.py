@@ -38,7 +38,7 @@ REPLICAS = "replicas that differ"
 SHUFFLED = "read ordered by a shuffle alone"
 # Kind of a write to global memory that a cp.async or a bulk load is still to read, or may have read.
 SOURCE = "write to global memory that a copy is reading"
-# Kind of a store into the gaps between the elements of an argument. It may be meant, as of a row and its padding.
+# Kind of a store into the gaps between the elements of an argument. It may be intended, as of a row and its padding.
 BETWEEN = "store between elements"
 # Kind of a read of unwritten memory by a load whose values only selects use. A mask often drops the unwritten ones.
 CHOSEN = "unwritten values before a select"
@@ -173,7 +173,7 @@ _WINDOWS = {
 
 
 def called(buffers: Sequence[Buffer], names: Sequence[str], values: Sequence[Any]) -> Sequence[Buffer]:
-    """Rename buffers by the arguments' names; those of one argument say what its value is."""
+    """Rename buffers by the arguments' names; those that one argument leads to get a description of its value."""
 
     def made(buffer: Buffer) -> Callable[[], str] | None:
         found = _ARGUMENT.fullmatch(buffer.name)
@@ -192,7 +192,7 @@ def named(text: str, names: Sequence[str]) -> str:
 
 
 def _made(name: str | None, buffers: Sequence[Buffer]) -> str:
-    """Return what a named buffer was allocated as, for the end of a message."""
+    """Return the kind of allocation of a named buffer, for the end of a message."""
     found = next((one.made for one in buffers if one.name == name and one.made is not None), None)
     made = found() if found is not None else ""
     return f"; {name}: {made}" if made else ""
@@ -244,7 +244,7 @@ def loads_ahead(kernel: DecodedKernel, row: Mapping[str, Any]) -> bool:
     """Return True for unwritten tensor memory that a kernel of Triton loads.
 
     In the rounds of a pipeline that are peeled off its loop, Triton gives a predicate to products, stores and waits,
-    but none to loads. Where such a round does not run, the load reads what nothing wrote, and nothing uses the value.
+    but none to loads. Where such a round does not run, the load reads unwritten memory, and nothing uses the value.
     """
     unwritten = kernel.module.by_llvm and row["problem"] == "unwritten_tensor"
     return unwritten and _opcode(kernel, row["pc"]).startswith("tcgen05.ld")
@@ -491,7 +491,7 @@ def _read_at(
 
 
 def _waits_at_mbarrier(kernel: DecodedKernel, pc: int) -> bool:
-    """Return True if an instruction is in a wait's loop; the core only knows the mbarrier that a warp asked last."""
+    """Return True if an instruction is in a wait's loop; the core only knows the mbarrier that a warp tested last."""
     before = kernel.decoded.code[max(pc - _LOOP, 0) : pc + 1]
     return any(step.opcode.name.startswith("mbarrier.t") for step in before)
 

@@ -1,9 +1,9 @@
 """Ways from sums, products and shifts of 32 bits to the addresses of global memory, for checks of indexes that wrap.
 
-An index is followed backwards from each address through what keeps it a multiple or a sum: moves, conversions to 64
-bits, sums, products, shifts to the left, choices between two. What else makes a number (a remainder, a mask, a shift to
-the right, memory) ends the way: hash functions and random numbers wrap on purpose. The core then follows the values
-(core/checks/wrapped.hpp), but only those that the ranges of the operands let wrap.
+An index is followed backwards from each address through instructions that keep it a multiple or a sum: moves,
+conversions to 64 bits, sums, products, shifts to the left, choices between two. Any other source of a number (a
+remainder, a mask, a shift to the right, memory) ends the way: hash functions and random numbers wrap on purpose. The
+core then follows the values (core/checks/wrapped.hpp), but only those that the ranges of the operands let wrap.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def index_steps(rows: Iterable[_Row], limits: Mapping[str, int]) -> list[IndexSt
 
 
 def _followed(work: list[str], made: Mapping[str, Sequence[_Statement]]) -> set[str]:
-    """Return the registers on the ways to the given ones: those that nothing else than such statements writes."""
+    """Return the registers on the ways to the given ones: those that only such statements write."""
     followed: set[str] = set()
     seen: set[str] = set()
     while work:

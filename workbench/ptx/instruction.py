@@ -71,7 +71,7 @@ class Form:
                 self.reads.append(place[operand])
             else:
                 self.fixed.append((slot, operand))
-        for written in self.writes:  # a destination's own slot is no read; if it is also read, it has a second slot
+        for written in self.writes:  # a destination's own slot is not a read; if it is also read, it has a second slot
             if written in self.reads:
                 self.reads.remove(written)
 
@@ -142,7 +142,7 @@ def opcode(name: str) -> Opcode:
     """Return the table's row of that name; raise Refused if there is none."""
     found = OPCODES.get(name)
     if found is None:
-        raise Refused("the machine does not know this instruction")
+        raise Refused("the machine does not support this instruction")
     return found
 
 
@@ -186,7 +186,7 @@ def destination(symbols: Symbols, token: str, width: int | None = None) -> Regis
     """Return the register that a destination names."""
     register = symbols.register(token)
     if register is None:
-        raise Refused(f"the destination {token}")
+        raise Refused(f"the destination {token}, which is not a register")
     if width is not None and register.width != width:
         raise Refused(f"the destination {token}, which has {8 * register.width} bits")
     return register
@@ -218,4 +218,4 @@ def predicate(symbols: Symbols, token: str) -> tuple[Operand, dict[int, int]]:
 def expect(operands: list[str], *counts: int) -> None:
     """Raise Refused unless the number of operands is one of ``counts``."""
     if len(operands) not in counts:
-        raise Refused(f"{len(operands)} operands")
+        raise Refused(f"{len(operands)} operands, where {' or '.join(map(str, counts))} belong")

@@ -207,7 +207,7 @@ class Symbols:
         elif variable.space in ("local", "param"):
             self.reserve_local(variable.name, variable.size, variable.align)
         else:
-            raise Refused(f"the machine does not know a .{variable.space} variable inside a kernel")
+            raise Refused(f"the machine does not support a .{variable.space} variable inside a kernel")
 
     def reserve_local(self, name: str, size: int, align: int) -> None:
         """Reserve local memory; a name that is declared again, as param0 is for every call, gets a new place."""
@@ -296,11 +296,11 @@ class Symbols:
     def _symbol(self, token: str, type_name: str) -> Operand:
         found = self.symbol(token, PTX_BYTES[type_name])
         if found is None:
-            raise Refused(f"the operand {token}")
+            raise Refused(f"the operand {token}, which is neither declared nor a number")
         return found
 
     def literal(self, token: str, type_name: str) -> Constant | None:
-        """Return the bits of a number as an operand of that type, or None for a token that is no number."""
+        """Return the bits of a number as an operand of that type, or None for a token that is not a number."""
         size = PTX_BYTES[type_name]
         prefix = token[:2]
         if prefix in ("0f", "0F"):
@@ -322,7 +322,7 @@ class Symbols:
             if not _DECIMAL.fullmatch(token):
                 return None
             if not is_float:
-                raise Refused(f"the decimal {token} for .{type_name}") from None
+                raise Refused(f"the decimal {token}, which .{type_name} cannot hold") from None
             value = float(token)
         if is_float:
             return Constant(size, int.from_bytes(struct.pack("<f" if size == 4 else "<d", float(value)), "little"))
@@ -334,7 +334,7 @@ class Symbols:
         """Return the address in the brackets of a memory operand."""
         match = _ADDRESS.fullmatch(token)
         if not match:
-            raise Refused(f"the address {token}")
+            raise Refused(f"the address {token}, which cannot be parsed")
         base, sign, digits = match.groups()
         offset = int(digits, 0) * (-1 if sign == "-" else 1) if digits else 0
         register = self.register(base)
@@ -348,7 +348,7 @@ class Symbols:
         space = self.space_of(base)
         found = self.symbol(base, 4 if space in ("shared", "local") else 8)
         if found is None:
-            raise Refused(f"the address of {base}")
+            raise Refused(f"the address of {base}, which is not declared")
         return Address(found, offset)
 
 

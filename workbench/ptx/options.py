@@ -64,7 +64,7 @@ class LaunchOptions:
     seconds_limit: float | None = None
     """Seconds after which the launch ends with a KernelTimeout."""
     idle_limit: float | None = None
-    """Seconds of processor time in which no thread ends and no barrier completes, after which it ends likewise."""
+    """Seconds of processor time without progress (an ended thread, a completed barrier) after which it ends, too."""
     threads: int | None = None
     """OS threads that share the blocks; None takes all, but one with ``checks``.
 
@@ -74,7 +74,7 @@ class LaunchOptions:
     last_warp_first: bool = False
     """True to let the warps of a block take turns in the opposite order.
 
-    Any order is as good as another, but some mistakes show in one of them only.
+    Any order is allowed, but some mistakes only show in one of them.
     """
     undefined: int | None = None
     """The 32 bits that lanes get from a shuffle whose source lane takes no part.
@@ -84,11 +84,11 @@ class LaunchOptions:
     copies_early: bool = False
     """True to let asynchronous copies land at once, not only when the kernel waits for them.
 
-    A correct kernel does not notice.
+    A correct kernel gives the same result.
     """
 
     strict: bool = False
-    """With ``checks``, True to report as findings also what the rules forbid and today's GPUs tolerate.
+    """With ``checks``, True to also report violations of rules that today's GPUs tolerate.
 
     Otherwise a part of it is in ``report.notes``.
     """
@@ -115,7 +115,8 @@ class LaunchOptions:
     follow_addresses: bool = True
     """True to check the memory that addresses in arguments lead to like an argument, and to name it by its place.
 
-    Such addresses stand in a table of ``data_ptr()`` values or a struct of pointers. With False they are mere numbers.
+    Such addresses stand in a table of ``data_ptr()`` values or a struct of pointers. With False they are treated as
+    plain numbers.
     """
 
     def __post_init__(self) -> None:
@@ -141,7 +142,7 @@ _NAMES = {one.name: None for one in fields(LaunchOptions)}  # in order
 def options_of(options: LaunchOptions | None, named: Mapping[str, Any]) -> LaunchOptions:
     """Return ``options``, or the default ones, with the ``named`` fields replaced.
 
-    Raises UnknownNameError for a name that is no field, ArgumentError for a value that a field cannot have.
+    Raises UnknownNameError for a name that is not a field, ArgumentError for a value that a field cannot have.
     """
     if not named:
         return options or _DEFAULTS

@@ -343,7 +343,7 @@ def parse(text: str) -> ParsedModule:
     version = re.search(r"^\s*\.version\s+(\d+(?:\.\d+)?)", clean, re.M)
     target = re.search(r"^\s*\.target\s+([\w, ]+)", clean, re.M)
     if not version or not target:
-        raise PtxSyntaxError("not a PTX module: it is without a .version or without a .target line")
+        raise PtxSyntaxError("not a PTX module: its .version line or its .target line is missing")
     module = ParsedModule(text, clean, version[1], target[1].strip(), files, {}, {}, {})
     _split(module)
     return module
@@ -422,7 +422,9 @@ def _parameters(text: str, line: int) -> tuple[tuple[Parameter, ...], int]:
             raise PtxSyntaxError(f"line {line}: parameter {name}: got .align {align}; allowed: a power of two")
         size = PTX_BYTES[kind] * int(count or 1)
         if size > MOST_PARAMETER_BYTES or alignment > _MOST_ALIGNMENT:
-            raise PtxSyntaxError(f"line {line}: parameter {name} of {size} bytes, aligned to {alignment}")
+            allowed = f"at most {MOST_PARAMETER_BYTES} bytes, aligned to at most {_MOST_ALIGNMENT}"
+            got = f"{size} bytes, aligned to {alignment}"
+            raise PtxSyntaxError(f"line {line}: parameter {name}: got {got}; allowed: {allowed}")
         offset = (offset + alignment - 1) // alignment * alignment
         found.append(Parameter(name, kind, size, alignment, offset, pointer=".ptr" in attributes))
         offset += size
@@ -441,7 +443,9 @@ def parse_variable(text: str) -> PtxVariable | None:
     for dimension in re.findall(r"\[\s*(\d*)\s*\]", match["dims"]):
         size *= int(dimension or 0)
     if size > _MOST_VARIABLE_BYTES or (align and not 1 <= int(align[1]) <= _MOST_ALIGNMENT):
-        raise PtxSyntaxError(f"variable {match['name']} of {size} bytes, aligned to {align[1] if align else element}")
+        allowed = f"at most {_MOST_VARIABLE_BYTES} bytes, aligned to at most {_MOST_ALIGNMENT}"
+        got = f"{size} bytes, aligned to {align[1] if align else element}"
+        raise PtxSyntaxError(f"variable {match['name']}: got {got}; allowed: {allowed}")
     return PtxVariable(
         match["name"], match["space"], match["type"], size, int(align[1]) if align else element,
         "extern" in match["links"], match["initial"],
@@ -469,7 +473,7 @@ class Body:
         return core.scan(self.module.ascii, self._start, self.entry.body_end)
 
     def item(self, start: int) -> Item:
-        """Return the item that starts at an offset. Raises PtxSyntaxError for text that is no item."""
+        """Return the item that starts at an offset. Raises PtxSyntaxError for text that is not an item."""
         text, end = self.module.text, self.entry.body_end
         if text[start] in "{}":
             return Scope(text[start] == "{")

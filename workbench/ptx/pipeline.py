@@ -115,7 +115,7 @@ def pipeline_of(
     mbarrier or a product.
     """
     if not isinstance(copy_cycles, int) or copy_cycles < 0:
-        raise ArgumentError("copy_cycles", copy_cycles, "an int of 0 or more", "It is how long a copy takes.")
+        raise ArgumentError("copy_cycles", copy_cycles, "an int of 0 or more", "It is the duration of a copy.")
     events = [event for event in recorded if event.warp >= 0]
     if rates is None and all(event.kind in ("meet", "come", "end") for event in events):
         raise ArgumentError(

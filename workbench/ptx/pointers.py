@@ -1,6 +1,6 @@
-"""Addresses that lie in memory: the tensors and arrays of this process that they lead to.
+"""Addresses that are stored in memory: finds the tensors and arrays of this process at these addresses.
 
-A table of ``data_ptr()`` values, or a struct of pointers by value, leads to memory that is no argument itself. Such
+A table of ``data_ptr()`` values, or a struct of pointers by value, leads to memory that is not an argument itself. Such
 words are looked up among the live tensors and arrays, each of which is an allocation with bounds of its own.
 """
 
@@ -145,7 +145,7 @@ class _Known:
         return row[3] if row and self.find(address) is None else None
 
     def scan(self) -> None:
-        """Look at all live tensors and arrays; remember earlier ones where no new one has taken their place."""
+        """Find all live tensors and arrays; keep earlier ones whose memory no new one has taken."""
         found: dict[int, _Seen] = {}
         for owner in _arrays():
             start, end = storage_of(owner)
@@ -215,7 +215,7 @@ def _arrays() -> list[Any]:
 
 
 def looks_like(address: int) -> str:
-    """Describe the memory at an address that no argument of the launch leads to."""
+    """Describe the memory at an address that belongs to no argument of the launch."""
     low, high = _heap()
     if not (_LOWEST <= address < _HIGHEST or low <= address < high):
         return "no address of this process"

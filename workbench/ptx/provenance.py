@@ -3,7 +3,7 @@
 Each variable is a symbol of its own in PTX, and each pointer argument a parameter. From where a register gets its
 address, it is followed through moves, conversions of address spaces and sums with numbers to the accesses. An address
 has an origin if all ways to it begin at the same one. What else may happen to it (products, masks, differences of
-addresses, a choice between two arrays) leaves it without one, and nothing is said of it.
+addresses, a choice between two arrays) leaves it without one, and it is not checked.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _spread(
     writers: Mapping[str, Sequence[int]],
     work: list[str],
 ) -> dict[str, Origin]:
-    """Follow origins forwards until nothing changes, then take those away that some writer does not share."""
+    """Follow origins forwards until nothing changes, then remove those that not all writers of a register share."""
 
     def follow() -> None:
         while work:
@@ -176,7 +176,7 @@ def _shape_of(shape: str) -> _Shape:
 def _accessed(opcode: str, operands: str) -> Sequence[re.Match[str]]:
     """Return the brackets around the addresses that an instruction accesses.
 
-    The mbarrier that counts an asynchronous copy and the map of a tensor copy are none. Of a copy within shared memory
+    The mbarrier of an asynchronous copy and the map of a tensor copy do not count. Of a copy within shared memory
     the two sides cannot be told apart later.
     """
     found = list(_BRACKET.finditer(operands))

@@ -165,7 +165,7 @@ class BufferFacts:
 
     @property
     def unread_elements(self) -> str:
-        """Elements that no thread reads, of how many: "3 of 4,096 elements"; empty if there are none."""
+        """Number of elements that no thread reads, with the total: "3 of 4,096 elements"; empty if there are none."""
         if not self.element or not self.unread[0]:
             return ""
         return f"{-(-self.unread[0] // self.element):,} of {self.size // self.element:,} elements"

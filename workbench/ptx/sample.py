@@ -95,7 +95,7 @@ With them the mean of all blocks lies within the error as often as with many pla
 def standard_error(squares: Sequence[Sequence[Block]], counted: Mapping[Block, float], blocks: int) -> float | None:
     """Return the relative standard error of the mean over ``blocks`` blocks, from the squares' own means.
 
-    None for a single square, which tells no error.
+    None for a single square, from which no error can be estimated.
     """
     means = [statistics.fmean(counted[block] for block in square) for square in squares]
     if len(means) < 2:

@@ -93,7 +93,7 @@ class Rule:
         return None
 
     def number(self, value: Any) -> Any:
-        """Return the value to pack for an argument that is no array: a whole number, a float or bytes."""
+        """Return the value to pack for an argument that is not an array: a whole number, a float or bytes."""
         if self.declared is not None:
             value = self.declared.check(self.where, value)
         parameter = self.parameter
@@ -111,7 +111,7 @@ class Rule:
             raise ArgumentError(self.where, type(value).__name__, self.allowed, "Pass a value of that type.")
         bits = 8 * parameter.size
         if not -(1 << bits - 1) <= value < 1 << bits:
-            raise ArgumentError(self.where, value, f"what {bits} bits hold", "Pass a smaller number.")
+            raise ArgumentError(self.where, value, f"a value that fits in {bits} bits", "Pass a smaller number.")
         return value & ((1 << bits) - 1)
 
     def _check_layout(self, value: Any) -> None:
@@ -125,7 +125,7 @@ class Rule:
                 refuse_without_elements(where, value)
             got = f"a tensor of shape {tuple(value.shape)} with strides {tuple(value.stride())}"
             remedy = "Pass .contiguous(); or load with strided=True a kernel that knows its tensors' strides."
-            raise ArgumentError(where, got, "a contiguous tensor: a kernel gets its address alone", remedy)
+            raise ArgumentError(where, got, "a contiguous tensor: a kernel only gets its address", remedy)
 
     def _scalar(self, value: np.generic) -> Any:
         same = value.dtype.itemsize == self.parameter.size
@@ -143,7 +143,7 @@ class Rule:
         try:
             struct.pack(f"<{PTX_FLOAT_LETTERS[kind]}", float(value))
         except OverflowError as error:
-            raise ArgumentError(self.where, value, f"what {kind} holds", "Pass a smaller number.") from error
+            raise ArgumentError(self.where, value, f"a value that {kind} can hold", "Pass a smaller number.") from error
         return float(value)
 
     def _struct(self, value: Any) -> Any:
@@ -259,7 +259,7 @@ class KernelSignature:
         """Return a value to pack for every parameter, with 0 for an address, and the arrays among ``args``.
 
         Raises ArgumentError naming the parameter for a wrong count, a wrong kind of value, or an address or a number
-        that is no multiple of the divisor on which the code relies.
+        that is not a multiple of the divisor on which the code relies.
         """
         if len(args) != len(self.rules):
             listing = ", ".join(f"{one.parameter.name} ({one.parameter.kind})" for one in self.rules) or "none"

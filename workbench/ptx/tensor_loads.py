@@ -1,6 +1,6 @@
 """Static check of tcgen05.ld: registers that are touched before ``tcgen05.wait::ld``.
 
-The PTX ISA, "tcgen05.wait": the load is asynchronous, and the wait makes a thread wait for all that it has asked for.
+The PTX ISA, "tcgen05.wait": the load is asynchronous, and the wait makes a thread wait for all its earlier loads.
 As in products.py a copy by ``mov`` counts as another name. A GPU's assembler knows of the load's registers and waits by
 itself, so that this is a note unless a launch is strict. CuTe DSL's compiler relies on it: its code has no other wait.
 """

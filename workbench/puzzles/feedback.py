@@ -1,4 +1,4 @@
-"""``Feedback``, the result of a puzzle's check: mistakes in words, each with its line and its remedy."""
+"""``Feedback``, the result of a puzzle's check: its mistakes, each with its line and its remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Remark:
-    """One mistake of a kernel: its name, the sizes that show it, what was seen in which lines, and what to do."""
+    """One mistake of a kernel: its name, the sizes that show it, the evidence with its lines, and the remedy."""
 
     mistake: str
     sizes: str

@@ -121,7 +121,7 @@ class Puzzle:
 
     @property
     def picture(self) -> Picture:
-        """A picture of what the kernel reads and writes."""
+        """A picture of the elements that the kernel reads and writes."""
         return self.draw()
 
     def hint(self) -> None:
@@ -146,7 +146,7 @@ class Puzzle:
 
         ``kernel`` is a module of ``wb.load_cuda`` or of a ``%%cuda`` cell with one kernel, one of its kernels, or a
         ``@triton.jit`` function. It runs in the PTX machine, also on a machine with a GPU. The first sizes with a
-        mistake end the check. Raises ArgumentError for an object that is no kernel or has other parameters.
+        mistake end the check. Raises ArgumentError for an object that is not a kernel or has other parameters.
         """
         kernel, language = self._kernel(kernel)
         right: list[str] = []
@@ -241,7 +241,7 @@ class Puzzle:
             yield from self._of_output_read(kernel, run) or general.of_values(run)
 
     def _of_output_read(self, kernel: Any, run: PuzzleRun) -> list[Remark]:
-        """Return a remark if the kernel reads an output before it writes it: another run watches for that alone."""
+        """Return a remark if the kernel reads an output before it writes it: another run checks only that."""
         again = self._prepared(run.language, run.sizes)
         fresh = [at for at, name in enumerate(self.parameters) if name in self.outputs]
         report = check_kernel(kernel, **self._call(again), uninitialised=fresh, seconds_limit=_SECONDS)

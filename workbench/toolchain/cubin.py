@@ -30,8 +30,8 @@ def _readable() -> Iterator[None]:
         yield
     except (struct.error, ValueError, LookupError, ZeroDivisionError, OverflowError) as error:
         raise MachineCodeError(
-            f"a cubin that cannot be read ({type(error).__name__}: {error}). Compile the kernel again; of a cached one"
-            " delete WORKBENCH_CACHE."
+            f"a cubin that cannot be read ({type(error).__name__}: {error}). Compile the kernel again; if it is "
+            "cached, delete the folder $WORKBENCH_CACHE first."
         ) from error
 
 

@@ -194,7 +194,7 @@ def _stubs_digest() -> str:
 
 
 def _cached(key: str | None, program: _Program, machine_code: bool) -> CompiledModule | None:
-    """Load the module from the cache; return None unless the cache has all that is asked for."""
+    """Load the module from the cache; return None unless the cache has all requested parts."""
     blobs = disk_cache.load(key) if key is not None else None
     if blobs is None:
         return None

@@ -84,7 +84,7 @@ _OWN_FORK_BYTES = 1 << 30
 
 
 def compile_in_own_forks() -> None:
-    """Let this process compile in forks of itself while it has one thread, and room; it must never compile itself."""
+    """Let this process compile in forks of itself while it has one thread and enough memory, never in itself."""
     global _own_forks
     _own_forks = True
 

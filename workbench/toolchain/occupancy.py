@@ -125,7 +125,7 @@ def occupancy(
 
 
 def most_registers(limits: ArchitectureLimits, threads_per_block: int, blocks: int) -> int:
-    """Return the most registers per thread with which so many blocks of this size fit by registers; 0 if none do."""
+    """Return the most registers per thread with which ``blocks`` blocks of this size fit; 0 if none do."""
     warps = _up(threads_per_block, _WARP) // _WARP
     step = limits.register_unit // _WARP  # fewer registers than that change nothing
     counts = [limits.registers_per_thread, *range(limits.registers_per_thread // step * step, 0, -step)]
@@ -133,7 +133,7 @@ def most_registers(limits: ArchitectureLimits, threads_per_block: int, blocks: i
 
 
 def most_shared_bytes(limits: ArchitectureLimits, blocks: int) -> int:
-    """Return the most bytes of shared memory per block with which so many blocks fit by it; negative if none do."""
+    """Return the most bytes of shared memory per block with which ``blocks`` blocks fit; negative if none do."""
     each = limits.shared_per_multiprocessor // max(blocks, 1) // limits.shared_unit * limits.shared_unit
     return min(each - limits.shared_reserved, limits.shared_per_block)
 

@@ -1,4 +1,4 @@
-"""Statements of ptxas about the code that it assembles: what it ignored, serialized, or put in by itself."""
+"""Statements of ptxas about the code that it assembles: instructions that it ignored, serialized or inserted."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class AssemblerRemark:
 
 
 def messages(remarks: Iterable[AssemblerRemark]) -> tuple[str, ...]:
-    """Return a sentence or two for each statement, with all places at which ptxas says it, and what to change."""
+    """Return a sentence or two for each statement, with all places of it, and the remedy."""
     grouped: dict[tuple[str, str], list[AssemblerRemark]] = {}
     for remark in remarks:
         grouped.setdefault((remark.code, remark.text), []).append(remark)
@@ -121,7 +121,7 @@ def parse_remarks(log: str) -> tuple[AssemblerRemark, ...]:
 
 
 def has_remarks(ptx: str) -> bool:
-    """Return True for PTX with instructions that ptxas may ignore or serialize: worth assembling to be told."""
+    """Return True for PTX with instructions that ptxas may ignore or serialize: worth assembling for its messages."""
     return _TOLD.search(ptx) is not None
 
 

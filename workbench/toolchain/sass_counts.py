@@ -78,7 +78,7 @@ class SassRow(NamedTuple):
 
 
 def rows_of(text: str) -> Iterator[SassRow]:
-    """Yield the instructions and labels of what nvdisasm prints for one kernel, without padding.
+    """Yield the instructions and labels in nvdisasm's output for one kernel, without padding.
 
     The padding after the end is NOP and a branch to itself. Without ``-gp`` all lines are 0.
     """

@@ -324,7 +324,7 @@ def _assemble(ptx: str, name: str, label: str, arch: str, options: Mapping[str, 
 
 @contextlib.contextmanager
 def _heard() -> Iterator[io.StringIO]:
-    """Catch what Triton's assembler says in a block, by one thread at a time.
+    """Catch the messages of Triton's assembler within a block, by one thread at a time.
 
     Triton deletes its log unless it is asked to print it. For errors it prints all of the PTX, too.
     """

@@ -67,7 +67,7 @@ def spaces_of(
         notes.append(note)
     if not spaces:
         what = "; ".join(notes) or f"{op.name} has {', '.join(variant.name for variant in op.variants)}"
-        raise ArgumentError("variants", "none left", "variants with something to tune and a legal configuration", what)
+        raise ArgumentError("variants", "no variant", "variants with something to tune and a legal configuration", what)
     return spaces, notes
 
 

@@ -1,4 +1,4 @@
-"""The search that a call of `tune` asks for: scouting first, then the strategies, the leaders again, the winners."""
+"""The search of a call of `tune`: scouting first, then the strategies, the leaders again, and the winners."""
 
 from __future__ import annotations
 

@@ -50,9 +50,7 @@ def occupancy_plot(table: _Tabulated, axes: Sequence[Axes] | None = None) -> Seq
         axes = list(plt.subplots(1, len(_PANELS), figsize=_SIZE, sharey=True, layout="constrained")[1])
         axes[0].figure.suptitle(table.title)
     if len(axes) != len(_PANELS):
-        raise ArgumentError(
-            "axes", f"{len(axes)} Axes", f"{len(_PANELS)} of them", "Make them with plt.subplots(1, 3)."
-        )
+        raise ArgumentError("axes", f"{len(axes)} Axes", f"{len(_PANELS)} Axes", "Make them with plt.subplots(1, 3).")
     for ax, (figure, label, distance) in zip(axes, _PANELS, strict=True):
         unit = 1024 if figure == "shared_bytes" else 1
         points = table.over(figure)

@@ -138,7 +138,7 @@ class RequestStepper(ipywidgets.VBox):
     def _check_warp(self, proposal: traitlets.Bunch) -> int:
         if not ALL_WARPS <= proposal.value < self.recording.warps:
             allowed = f"-1 for all, or 0 to {self.recording.warps - 1}"
-            raise ArgumentError("warp", proposal.value, allowed, "The block has no others.")
+            raise ArgumentError("warp", proposal.value, allowed, "The block has no other warps.")
         return proposal.value
 
     @traitlets.validate("index")
@@ -224,8 +224,8 @@ def recording_of(source: Any) -> Recording:
     found = getattr(report, "recording", None)
     if not isinstance(found, Recording):
         raise ArgumentError(
-            "recording", f"{type(source).__name__} without one", "a Recording, or a trace or report that has one",
-            "Trace again with record_block=(0, 0, 0).",
+            "recording", f"{type(source).__name__} without a recording",
+            "a Recording, or a trace or report with a recording", "Trace again with record_block=(0, 0, 0).",
         )  # fmt: skip
     return found
 

@@ -43,7 +43,7 @@ def roofline(op: str, compared: Iterable[Trial], ax: Axes | None = None) -> Axes
     ]
     if not times:
         raise ArgumentError(
-            "comparison", "no variant with a time and counts", "one at least", 'Compare on the simulator: device="sim".'
+            "comparison", "no variant with a time and counts", "at least one", 'Compare on the simulator: device="sim".'
         )
     first = times[0][0]
     model = next(one for one in device_models().values() if one.name == first.prediction["device"])

@@ -96,7 +96,7 @@ class RunMagics(Magics):
     def _start_gpu(self, given: Any, cell: str | None) -> None:
         """Start torch's simulated device for the rest of the notebook, and watch each of its launches."""
         if cell is not None or given.arch or given.inductor:
-            raise UsageError("%workbench --gpu is a line of its own, without --arch and --inductor")
+            raise UsageError("%workbench --gpu cannot be combined with --arch or --inductor")
         model = given.model or DEFAULT_MODEL
         launches = _ShownLaunches()
         self.shell.user_ns[given.name] = launches

@@ -140,7 +140,7 @@ class SourceView(anywidget.AnyWidget):
         if proposal.value and proposal.value not in shown:
             allowed = f"0, or a line of {Path(path).name} that is shown"
             allowed += f", from {shown[0]} to {shown[-1]}" if shown else ": there is none"
-            raise ArgumentError("selected_line", proposal.value, allowed, "No instruction comes from near that line.")
+            raise ArgumentError("selected_line", proposal.value, allowed, "Lines near that one have no instruction.")
         return proposal.value
 
     def _on_selection(self, change: traitlets.Bunch) -> None:

@@ -187,7 +187,7 @@ def test_impossible_simulations():
     for policy in (Contiguous("max"), Contiguous("oracle", max_seqlen=10**6), Ideal(), Paged(16)):
         with pytest.raises(ArgumentError, match="trace"):
             simulate([Request(10, 20_000)], policy)
-    with pytest.raises(ArgumentError, match="more of them"):
+    with pytest.raises(ArgumentError, match="more requests"):
         simulate(ALPACA.trace(3), Ideal())
     with pytest.raises(ArgumentError, match="'oracle'"):
         Contiguous("best")

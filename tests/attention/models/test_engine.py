@@ -132,7 +132,7 @@ def test_bad_requests_change_nothing(tiny):
     for prompt, count, message in (
         ([], 4, "no tokens"),
         ([999], 4, "999"),
-        ([1] * 17, 1, "16 slots: the whole pool"),
+        ([1] * 17, 1, "at most 16, the whole pool"),
         ([1] * 10, 8, "16 slots"),
     ):
         with pytest.raises(ArgumentError, match=message):

@@ -235,7 +235,7 @@ def test_blocks_come_back_from_every_end(tiny, prompt):
         beam_search(tiny, prompt, 3, max_new_tokens=8, cache=cache)
     assert cache.kv.manager.num_free_blocks == pool
     rows = make_cache("contiguous", tiny, num_tokens=64, num_seqs=2)
-    with pytest.raises(ArgumentError, match="running ones"):
+    with pytest.raises(ArgumentError, match="running sequences"):
         parallel_samples(tiny, prompt, 3, sampling=DRAWN, max_new_tokens=8, cache=rows)
     assert rows.memory().reserved_bytes == 0
 

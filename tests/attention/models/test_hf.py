@@ -245,7 +245,7 @@ class TestRefusals:
         model = model_of("llama")
         cache = hf.PagedCache(model.config, num_blocks=30)
         generate(model, cache, max_new_tokens=2)
-        with pytest.raises(ArgumentError, match="of 3 rows for 1"):
+        with pytest.raises(ArgumentError, match="3 rows for a batch of 1"):
             model(torch.tensor([[5]]), past_key_values=cache)
 
     def test_a_mask_of_its_own(self):

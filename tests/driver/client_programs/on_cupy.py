@@ -289,7 +289,7 @@ def no_textures():
 
 def no_libraries():
     """functions of cuFFT, cuSOLVER and cuSPARSE: `cupy.fft`, `cupy.linalg.solve`, sparse products"""
-    refused(lambda: cp.fft.fft(cp.ones(8)), "libcufft: NVIDIA's library runs on NVIDIA's driver alone")
+    refused(lambda: cp.fft.fft(cp.ones(8)), "libcufft: NVIDIA's library only runs on NVIDIA's driver")
     refused(lambda: cp.linalg.solve(cp.eye(3), cp.ones(3)), "libcusolver: NVIDIA's library")
 
 

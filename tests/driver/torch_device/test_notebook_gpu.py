@@ -40,4 +40,4 @@ def test_a_notebook_has_a_device_and_shows_findings(tmp_path):
     done = subprocess.run([sys.executable, "-c", CELLS], capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert "2.0 1 ['out-of-bounds']" in done.stdout, done.stdout + done.stderr
     assert "kernels.py:8: double: out-of-bounds: 4 bytes" in done.stdout + done.stderr
-    assert "without --arch and --inductor" in done.stdout + done.stderr
+    assert "cannot be combined with --arch or --inductor" in done.stdout + done.stderr

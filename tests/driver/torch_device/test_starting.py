@@ -52,7 +52,7 @@ def test_builds_of_torch(
 
 def test_without_torch(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(library, "installed_torch", lambda: None)
-    with pytest.raises(DeviceUnavailableError, match="There is no torch here"):
+    with pytest.raises(DeviceUnavailableError, match="torch is not installed"):
         library.prepare()
 
 

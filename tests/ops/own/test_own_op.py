@@ -500,7 +500,9 @@ def test_a_function_that_makes_an_input_makes_the_same_each_time():
     assert random.getstate() == before[2]
     entropy = np.random.default_rng()
     own_mask.case("fresh", x=wb.randn(4), y=lambda: torch.from_numpy(entropy.random(4, np.float32)), z=1.0)
-    with pytest.raises(ArgumentError, match=r"input 'y': got a function of other values each time.*generator"):
+    with pytest.raises(
+        ArgumentError, match=r"input 'y': got a function that returns other values each time.*generator"
+    ):
         own_mask.case("fresh").reference()
 
 

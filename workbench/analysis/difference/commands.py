@@ -38,7 +38,7 @@ class WithStatuses(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the exit statuses below the options."""
         rows = [("1", "a variant is wrong or does not run")] if self.name == "compare" else []
-        rows += [("2", "a wrong argument, or a file that is no saved result")]
+        rows += [("2", "a wrong argument, or a file that is not a saved result")]
         rows += [(str(STATUS), "a condition of --fail-if holds, or can no longer be checked")]
         with formatter.section("Exit status"):
             formatter.write_dl(rows)
@@ -116,7 +116,7 @@ def _baseline(kind: str, save: str | None, against: str | None, fail_if: Sequenc
         raise ArgumentError("--fail-if", conditions[0].text, "a condition with --against", "Name the saved result.")
     if save is not None and against is not None and Path(save).resolve() == Path(against).resolve():
         remedy = "Save to another file; without --against it replaces the saved result."
-        raise ArgumentError("--save", save, "another file than that of --against", remedy)
+        raise ArgumentError("--save", save, "a file other than that of --against", remedy)
     return Baseline(save, None if against is None else read_document(against, [kind]), conditions)
 
 

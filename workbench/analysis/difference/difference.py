@@ -193,7 +193,7 @@ def diff(
             in the JSON; those of a trace are its facts, with underscores for spaces.
 
     Raises:
-        DocumentError: a file that is no such result, damaged, or of another version.
+        DocumentError: a file that is not such a result, damaged, or of another version.
         ArgumentError: results of two kinds or of two ops; a condition that cannot be read.
         UnknownNameError: a condition on a figure that the results do not have.
     """

@@ -13,7 +13,7 @@ resources busy hide each other's latency, few do not.
   answers if they lie no further back than it holds, by the distances that the machine records, shared between the
   resident blocks. The rest and every write go to L2. DRAM brings each sector once, and again the shared bytes that one
   wave of blocks does not leave in L2. Atomics on one sector queue, and one is done in a clock, an assumption that was
-  compared with no GPU; of lanes that ptxas reduces in the warp first, one comes (:mod:`workbench.analysis.atomics`).
+  compared with no GPU; lanes that ptxas reduces in the warp first count as one (:mod:`workbench.analysis.atomics`).
 * For the busiest multiprocessor, which has ceil(blocks / multiprocessors) blocks: ``issue``, ``l1``, ``l2 to sm``,
   ``shared`` (load/store units, and wavefronts, so conflicts count), and the pipes ``fp32``, ``fp16``, ``fp64``,
   ``integer``, ``conversion``, ``special`` and ``tensor``. Of 128 FP32 lanes only 64 multiply integers, by the
@@ -33,7 +33,7 @@ above:
 
 The model leaves out uneven work between blocks, instruction fetch, clocks that differ from the published ones, DRAM
 efficiency below 100 %, the path of operands through a division's slow path, and other work on the GPU. It ranks
-configurations and names their bottleneck. It is no measurement, and is labelled ``predicted`` with the device model
+configurations and names their bottleneck. It is not a measurement, and is labelled ``predicted`` with the device model
 wherever it is printed. :mod:`workbench.analysis.prediction.confidence` says how near it comes to measured times.
 """
 

@@ -213,7 +213,7 @@ def run(
     said, shapes = shapes_of(measured) if isinstance(measured, str | Path) else ("", list(measured))
     found = device_model(model or "h100-sxm")
     if found.arch != ARCH:
-        raise ArgumentError("model", f"{found.key} ({found.arch})", f"a GPU of {ARCH}", "No other has wgmma.")
+        raise ArgumentError("model", f"{found.key} ({found.arch})", f"a GPU of {ARCH}", "Other GPUs have no wgmma.")
     if clock_mhz is not None:
         if not clock_mhz > 0:
             raise ArgumentError("clock_mhz", clock_mhz, "a number above 0", "Leave it out for the model's own.")

@@ -102,12 +102,12 @@ def run(sizes: Sequence[int] = SIZES, *, filled: float = 0.8, rounds: int = 200)
     """
     sizes = sorted(set(sizes))
     if len(sizes) < 2 or sizes[0] < _LEAST_BLOCKS:
-        raise ArgumentError("sizes", sizes, f"two or more, from {_LEAST_BLOCKS} blocks on", "A ratio needs two.")
+        raise ArgumentError("sizes", sizes, f"two or more, each at least {_LEAST_BLOCKS} blocks", "A ratio needs two.")
     room = 1 - 2 * _SEQS * (_BLOCKS + 1) / sizes[0]
     if not 0 <= filled <= room:
         raise ArgumentError("filled", filled, f"0 to {room:.2f} with {sizes[0]} blocks", "Leave room to allocate.")
     if rounds < 1:
-        raise ArgumentError("rounds", rounds, "1 or more", "The median of 200 is steady.")
+        raise ArgumentError("rounds", rounds, "1 or more", "Use 200 for a steady median.")
     managers = {size: _filled_manager(size, filled) for size in sizes}
     taken: dict[str, dict[int, list[float]]] = {name: {size: [] for size in sizes} for name in OPERATIONS}
     collecting = gc.isenabled()

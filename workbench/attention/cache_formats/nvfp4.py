@@ -56,7 +56,7 @@ def row_bytes(head_size: int) -> int:
 
 
 def head_size_of(row: int) -> int:
-    """Return the head size of rows of so many bytes; ArgumentError if there is none."""
+    """Return the head size for rows of ``row`` bytes; raise ArgumentError if there is none."""
     if row == 0 or row % (GROUP // 2 + 1):
         raise ArgumentError(
             "key_cache",

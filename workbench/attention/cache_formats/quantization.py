@@ -145,7 +145,12 @@ class Calibration:
         heads = tokens.shape[-2]
         if self._seen is not None and len(self._seen[0]) != heads:
             before = f"{len(self._seen[0])}, as before"
-            raise ArgumentError("tokens", f"{heads} KV heads", before, "One Calibration per layer and side.")
+            raise ArgumentError(
+                "tokens",
+                f"{heads} KV heads",
+                before,
+                "Use a Calibration for each layer's keys, and one for its values.",
+            )
         magnitudes = tokens.detach().movedim(-2, 0).reshape(heads, -1).float().abs()
         largest = magnitudes.amax(1).cpu()
         if not bool(largest.isfinite().all()):
@@ -169,7 +174,7 @@ class Calibration:
         if self._seen is None:
             raise ArgumentError("tokens", "none yet", "at least one batch", "Call add first.")
         if not 0 < percentile <= 100:
-            raise ArgumentError("percentile", percentile, "above 0, at most 100", "100 is the absolute maximum.")
+            raise ArgumentError("percentile", percentile, "above 0, at most 100", "100 takes the largest magnitude.")
         largest, counts = self._seen
         if not self.per_head:
             largest, counts = largest.amax(0, keepdim=True), counts.sum(0, keepdim=True)

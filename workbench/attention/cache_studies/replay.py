@@ -55,9 +55,9 @@ def replay(trace: Sequence[Request], cache: ContiguousKVCache) -> Iterator[Repla
     for number, request in enumerate(trace):
         if request.total_tokens > cache.max_seqlen:
             allowed = f"at most max_seqlen = {cache.max_seqlen} tokens"
-            raise ArgumentError(f"trace[{number}]", request, allowed, "Make longer rows, or leave it out.")
+            raise ArgumentError(f"trace[{number}]", request, allowed, "Make longer rows, or leave the request out.")
         if request.output_tokens < 1:
-            raise ArgumentError(f"trace[{number}]", request, "at least one output token", "Leave it out.")
+            raise ArgumentError(f"trace[{number}]", request, "at least one output token", "Leave the request out.")
     return _steps(deque(trace), cache)
 
 

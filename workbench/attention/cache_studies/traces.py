@@ -57,7 +57,9 @@ class Lengths:
 
     def __post_init__(self) -> None:
         if not 1 < self.mean < self.longest / 2:
-            raise ArgumentError("mean", self.mean, f"above 1, below {self.longest / 2}", "Half of longest at most.")
+            raise ArgumentError(
+                "mean", self.mean, f"above 1, below {self.longest / 2}", "Lower mean, or raise longest."
+            )
         if not self.sigma > 0:
             raise ArgumentError("sigma", self.sigma, "a positive number", "About 0.5 is narrow, 1.2 is wide.")
 

@@ -157,7 +157,9 @@ class Contiguous(Policy):
 
     def __init__(self, rule: str, capacity: int = OPT_13B_SLOTS, max_seqlen: int = MAX_SEQLEN):
         if rule not in ("max", "pow2", "oracle"):
-            raise ArgumentError("rule", repr(rule), "'max', 'pow2' or 'oracle'", "See the class.")
+            raise ArgumentError(
+                "rule", repr(rule), "'max', 'pow2' or 'oracle'", "The docstring of the class describes them."
+            )
         self.name, self.rule, self.capacity, self.max_seqlen = f"contiguous {rule}", rule, capacity, max_seqlen
         self._buddy = BuddyAllocator(capacity)
         self._rows: dict[int, tuple[int, int]] = {}
@@ -356,7 +358,7 @@ def simulate(trace: Sequence[Request], policy: Policy, *, warm_up: float = 0.2) 
                     del running[seq]
                     finished += 1
     if not steps:
-        raise ArgumentError("trace", f"{len(trace)} requests", "more of them", "The queue ran empty while warming up.")
+        raise ArgumentError("trace", f"{len(trace)} requests", "more requests", "The queue ran empty while warming up.")
     token_states, reserved, internal = shares = [total / steps / policy.capacity for total in sums]
     return WasteResult(
         policy.name, policy.block_size, token_states, reserved, internal, 1 - sum(shares), batches / steps,
@@ -371,7 +373,9 @@ def average(results: Sequence[WasteResult]) -> WasteResult:
         ArgumentError: if there are no results, or they are of several policies or block sizes.
     """
     if len({(result.policy, result.block_size) for result in results}) != 1:
-        raise ArgumentError("results", f"{len(results)}", "one policy and block size", "Average each by itself.")
+        raise ArgumentError(
+            "results", f"{len(results)} results", "one policy and block size", "Average each policy by itself."
+        )
     means = {field.name: fmean(getattr(result, field.name) for result in results) for field in fields(WasteResult)[2:]}
     return WasteResult(results[0].policy, results[0].block_size, **means)
 

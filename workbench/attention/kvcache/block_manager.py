@@ -227,7 +227,9 @@ class BlockManager:
         records = {seq: self._known(seq) for seq in seqs}
         for seq, record in records.items():
             if not record.on_host:
-                raise SequenceStateError("seq", repr(seq), "a swapped-out sequence", "It is on the device already.")
+                raise SequenceStateError(
+                    "seq", repr(seq), "a swapped-out sequence", "This one is on the device already."
+                )
         blocks = dict.fromkeys(block for record in records.values() for block in record.live)
         cached = {block: self._host_contents[block].block for block in blocks if block in self._host_contents}
         resident = {host: device for host, device in cached.items() if device is not None}
@@ -309,7 +311,7 @@ class BlockManager:
             ArgumentError: if there is no such block.
         """
         if not 0 <= block < self.num_blocks:
-            raise ArgumentError("block", block, f"0 to {self.num_blocks - 1}", "Block tables name the blocks.")
+            raise ArgumentError("block", block, f"0 to {self.num_blocks - 1}", "Take a block from a block table.")
         return self._device.counts[block]
 
     def is_cached(self, block: int) -> bool:

@@ -46,5 +46,5 @@ def check_device(device: torch.device | str) -> torch.device:
 def check_cache_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype if a cache can hold it; otherwise ArgumentError."""
     if dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        raise ArgumentError("dtype", repr(dtype), "torch.float32, float16 or bfloat16", "Choose that of the model.")
+        raise ArgumentError("dtype", repr(dtype), "torch.float32, float16 or bfloat16", "Choose the model's dtype.")
     return dtype

@@ -95,7 +95,7 @@ class ContiguousKVCache:
         """Take a row and make room for the tokens of a prompt (the context phase)."""
         self._check_row(row)
         if row in self._lengths:
-            raise SequenceStateError("row", row, f"one that is not in use ({self._free_rows()})", "Free it first.")
+            raise SequenceStateError("row", row, f"a row that is not in use ({self._free_rows()})", "Free it first.")
         self._check_room(row, 0, check_count("num_tokens", num_tokens, 0, "The length of the prompt."))
         self._lengths[row] = 0
         return self._advance({row: num_tokens})
@@ -166,7 +166,7 @@ class ContiguousKVCache:
         """Return the number of tokens in a row that is in use."""
         self._check_row(row)
         if row not in self._lengths:
-            raise UnknownSequenceError("row", row, f"one in use: {list(self.rows)}", "Call allocate first.")
+            raise UnknownSequenceError("row", row, f"a row in use: {list(self.rows)}", "Call allocate first.")
         return self._lengths[row]
 
     def seq_lens(self, rows: Iterable[int] | None = None) -> torch.Tensor:

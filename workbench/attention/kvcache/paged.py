@@ -290,10 +290,15 @@ class PagedKVCache:
         else:
             scales = [given] * self.num_layers
         if any(isinstance(scale, torch.Tensor) and scale.is_meta for scale in scales):
-            raise ArgumentError(name, "a tensor on meta", "scales that have values", "Pass those of your checkpoint.")
+            raise ArgumentError(
+                name, "a tensor on the meta device", "scales that have values", "Pass the scales of the checkpoint."
+            )
         if len(scales) != self.num_layers:
             raise ArgumentError(
-                name, f"{len(scales)} scales", f"{self.num_layers}, one per layer", "Or pass one for all."
+                name,
+                f"{len(scales)} scales",
+                f"{self.num_layers}, one per layer",
+                "Pass one for each layer, or one for all.",
             )
         like, geometry = self.layers[0][0], PagedGeometry(self.layout, *shape, self.head_size)
         scales = [
@@ -302,7 +307,9 @@ class PagedKVCache:
         for scale in scales:
             check_scale(name, scale, geometry, self.kv_cache_dtype)
             if scale is not None and scale.dim() == 3 and given != "token":
-                raise ArgumentError(name, f"shape {tuple(scale.shape)}", "one scale, or one per KV head", 'Or "token".')
+                raise ArgumentError(
+                    name, f"shape {tuple(scale.shape)}", "one scale, or one per KV head", 'Or pass "token".'
+                )
         return scales
 
     @staticmethod

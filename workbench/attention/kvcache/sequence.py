@@ -123,7 +123,7 @@ def count_tokens(tokens: Tokens, least: int) -> tuple[int, list[Hashable] | None
     remedy = "Pass a number of tokens, or the token ids as a sequence."
     if type(tokens) is int:  # a fast path: most steps of an engine
         return check_count("tokens", tokens, least, remedy), None
-    if hasattr(tokens, "tolist"):  # arrays and tensors: their elements are no usable keys
+    if hasattr(tokens, "tolist"):  # arrays and tensors: their elements are not usable keys
         tokens = tokens.tolist()
     ids = None if isinstance(tokens, Integral) or not hasattr(tokens, "__iter__") else list(tokens)
     try:

@@ -182,7 +182,7 @@ class ContiguousCache(ModelCache):
         free = [row for row in range(self.kv.num_rows) if row not in taken]
         if len(free) < number:
             raise ArgumentError(
-                "seq", f"{number} more beside {len(taken)} running ones", f"{self.kv.num_rows} in all",
+                "seq", f"{number} new and {len(taken)} running sequences", f"{self.kv.num_rows} in all",
                 "Free a sequence, or make the cache with a larger max_batch_size.",
             )  # fmt: skip
         return free[:number]
@@ -342,7 +342,10 @@ def _check_single(batch: Batch) -> None:
     for seq, tokens in batch.items():
         if len(tokens) != 1:
             raise ArgumentError(
-                "batch", f"{len(tokens)} tokens for {seq!r}", "one each", "A decode step has one query per sequence."
+                "batch",
+                f"{len(tokens)} tokens for {seq!r}",
+                "one for each sequence",
+                "A decode step has one query per sequence.",
             )
 
 

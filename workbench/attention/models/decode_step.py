@@ -103,18 +103,18 @@ class DecodeCase:
 
     def override(self, **changes: object) -> Self:
         """Refuse every change, because the sizes of a recorded step are fixed."""
-        raise ArgumentError("override", sorted(changes), "nothing", "Make another with decode_case().")
+        raise ArgumentError("override", sorted(changes), "no change", "Make another case with decode_case().")
 
     def to_dict(self) -> dict[str, Any]:
         """Refuse, because a store keeps no tensors that a model computed."""
         raise ArgumentError(
-            "case", self.name, "a case of the op, made of its seed", "Tune for a case with these sizes."
+            "case", self.name, "a case of the op, drawn from a seed", "Tune for a case with these sizes."
         )
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Refuse, because `to_dict` writes no record."""
-        raise ArgumentError("record", sorted(record), "none", "Make one with decode_case().")
+        raise ArgumentError("record", sorted(record), "no record", "Make the case with decode_case().")
 
 
 def decode_case(
@@ -134,11 +134,14 @@ def decode_case(
     """
     check_layer(layer, model.config.num_layers)
     if dtype not in DTYPES:
-        raise ArgumentError("dtype", repr(dtype), ", ".join(DTYPES), "Kernels are written for these.")
+        raise ArgumentError("dtype", repr(dtype), ", ".join(DTYPES), "The kernels support these.")
     sequences = [check_prompt(model, tokens, 0) for tokens in sequences]
     if not sequences or min(map(len, sequences)) < 2:
         raise ArgumentError(
-            "sequences", "one of fewer than 2 tokens, or none", "2 or more", "Cached tokens and a new one."
+            "sequences",
+            "no sequence, or one of fewer than 2 tokens",
+            "2 or more tokens",
+            "One token is new, the others are cached.",
         )
     longest = max(map(len, sequences))
     cache = make_cache("paged", model, num_tokens=longest, num_seqs=len(sequences))

@@ -103,7 +103,10 @@ class Engine:
             raise UnknownNameError("preemption", repr(preemption), ", ".join(PREEMPTIONS), "See Engine.")
         if preemption == "swap" and not cache.manager.num_host_blocks:
             raise ArgumentError(
-                "preemption", "'swap' with no host blocks", "a cache with some", "Make the cache with num_host_blocks=."
+                "preemption",
+                "'swap' with no host blocks",
+                "a cache with host blocks",
+                "Make the cache with num_host_blocks=.",
             )
         self.model, self.preemption = model, preemption
         self.max_num_seqs = check_count("max_num_seqs", max_num_seqs, 1, "Requests that run at a time.")
@@ -141,7 +144,7 @@ class Engine:
         room = self._manager.num_blocks * self._manager.block_size
         if longest > room:
             raise ArgumentError(
-                "prompt", f"{len(prompt)} tokens, {max_new_tokens} to come", f"{room} slots: the whole pool",
+                "prompt", f"{len(prompt)} tokens and {max_new_tokens} new ones", f"at most {room}, the whole pool",
                 "Shorten it, ask for fewer tokens, or give the cache more blocks.",
             )  # fmt: skip
         request = _Request(f"r{self._added}", prompt, max_new_tokens, Sampler(sampling), frozenset(stop))
@@ -165,7 +168,9 @@ class Engine:
                     self._end(request, "cancelled")
                     return True
         if not (name.startswith("r") and name[1:].isdecimal() and int(name[1:]) < self._added):
-            raise UnknownNameError("name", repr(name), "what add() returned", f"{self._added} requests were added.")
+            raise UnknownNameError(
+                "name", repr(name), "a name that add() returned", f"{self._added} requests were added."
+            )
         return False
 
     @property

@@ -69,7 +69,7 @@ def windows(tokenizer: Tokenizer, texts: Iterable[str], length: int) -> torch.Te
     tokens = token_stream(tokenizer, texts)
     if len(tokens) <= length:
         raise ArgumentError(
-            "texts", f"{len(tokens)} tokens", f"at least {length + 1}", "Take more, or shorter windows."
+            "texts", f"{len(tokens)} tokens", f"at least {length + 1}", "Use more text, or shorter windows."
         )
     return tokens.unfold(0, length + 1, length).contiguous()
 
@@ -110,7 +110,7 @@ def perplexities(
     """
     check_count("draws", draws, 1, "2000 are usual.")
     if len(tokens) < 2:
-        raise ArgumentError("tokens", f"{len(tokens)} windows", "two or more", "An interval needs several.")
+        raise ArgumentError("tokens", f"{len(tokens)} windows", "two or more", "An interval needs several windows.")
     drawn = torch.randint(len(tokens), (draws, len(tokens)), generator=torch.Generator().manual_seed(seed))
     rows, first = [], None
     for name, make in caches.items():

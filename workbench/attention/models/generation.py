@@ -162,7 +162,7 @@ def check_prompt(model: GPT, prompt: Sequence[int], max_new_tokens: int) -> list
     longest = model.config.context_length
     if len(prompt) + max_new_tokens > longest:
         raise ArgumentError(
-            "prompt", f"{len(prompt)} tokens, {max_new_tokens} to come", f"{longest} in all: the model's context",
-            "Shorten it, or ask for fewer tokens.",
+            "prompt", f"{len(prompt)} tokens and {max_new_tokens} new ones",
+            f"at most {longest} in all, the model's context", "Shorten it, or ask for fewer tokens.",
         )  # fmt: skip
     return prompt

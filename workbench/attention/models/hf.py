@@ -110,15 +110,15 @@ class PagedCache(Cache):
 
     def crop(self, tokens_to_remove: int) -> None:
         """Refuse to remove tokens, as assisted generation would."""
-        raise _refused("crop", f"{tokens_to_remove} tokens to take back", "a cache that only grows")
+        raise _refused("crop", f"{tokens_to_remove} tokens to remove", "a cache that only grows")
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Refuse to repeat rows; let ``generate`` repeat the prompts."""
-        raise _refused("batch_repeat_interleave", repeats, "rows that stay")
+        raise _refused("batch_repeat_interleave", repeats, "rows that keep their places")
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Refuse to select rows, because rows stay until `reset`."""
-        raise _refused("batch_select_indices", indices, "rows that stay")
+        raise _refused("batch_select_indices", indices, "rows that keep their places")
 
 
 class PagedLayer(CacheLayerMixin):
@@ -222,7 +222,10 @@ class _Step:
         """Allocate slots for the new columns that the mask ``[num_rows, columns]`` shows (None: all), for all rows."""
         if self.number and num_rows != self.num_rows:
             raise ArgumentError(
-                "past_key_values", f"of {self.num_rows} rows for {num_rows}", "the first call's batch", "Call reset()."
+                "past_key_values",
+                f"{self.num_rows} rows for a batch of {num_rows}",
+                "the batch size of the first call",
+                "Call reset().",
             )
         shown = self._shown(mask, num_rows, num_new)
         real = shown[:, self.columns :]
@@ -354,18 +357,18 @@ def attention(
             "past_key_values",
             "none, or of another class",
             "a PagedCache",
-            f"attn_implementation={NAME!r} keeps keys there.",
+            f"attn_implementation={NAME!r} keeps keys and values there.",
         )
     if others.get("position_bias") is not None:
-        raise _refused("position_bias", f"a tensor in {type(module).__name__}", "attention without it")
+        raise _refused("position_bias", f"a tensor in {type(module).__name__}", "attention without a position bias")
     if dropout:
-        raise ArgumentError("dropout", dropout, "0", "Call model.eval(): there is no backward.")
+        raise ArgumentError("dropout", dropout, "0", "Call model.eval(): attention has no backward pass.")
     if attention_mask is not None and attention_mask.dim() != 2:
         shape = tuple(attention_mask.shape)
         raise ArgumentError("attention_mask", f"shape {shape}", "[num_rows, columns], 1 for a token", _REMEDY)
     if sliding_window != layer.sliding_window:
         raise _refused(
-            "sliding_window", f"{sliding_window} in layer {layer.index}", f"{layer.sliding_window}, its config's"
+            "sliding_window", f"{sliding_window} in layer {layer.index}", f"{layer.sliding_window}, as in its config"
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     sinks = None if s_aux is None else s_aux.detach().float().reshape(-1)

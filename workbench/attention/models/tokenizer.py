@@ -36,7 +36,9 @@ class Tokenizer:
         self._bytes = [bytes([byte]) for byte in range(256)] + [b""]
         for pair in self.merges:
             if not all(0 <= token < len(self._bytes) and token != END_OF_TEXT for token in pair):
-                raise ArgumentError("merges", pair, f"tokens below {len(self._bytes)}, not 256", "Learn them again.")
+                raise ArgumentError(
+                    "merges", pair, f"tokens below {len(self._bytes)}, not 256", "Train the tokenizer again."
+                )
             self._bytes.append(self._bytes[pair[0]] + self._bytes[pair[1]])
         self._ranks = {pair: rank for rank, pair in enumerate(self.merges)}
         self._encode_word = lru_cache(maxsize=2**16)(self._merge_word)
@@ -76,7 +78,9 @@ class Tokenizer:
 def learn(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """Learn a tokenizer of ``vocab_size`` ids from texts, by merging the most frequent pair again and again."""
     if vocab_size < _FIRST_MERGE:
-        raise ArgumentError("vocab_size", vocab_size, f"at least {_FIRST_MERGE}", "Bytes and the end of text are ids.")
+        raise ArgumentError(
+            "vocab_size", vocab_size, f"at least {_FIRST_MERGE}", "Bytes and the end of text take ids, too."
+        )
     counts = Counter(word for text in texts for word in _WORD.findall(text))
     words = [list(word.encode()) for word in counts]
     weights = list(counts.values())

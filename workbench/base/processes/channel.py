@@ -47,7 +47,7 @@ class Channel:
             return None
         size = int.from_bytes(head, "little")
         if most is not None and size > most:
-            raise TooLong(f"{size:,} bytes, where at most {most:,} are taken")
+            raise TooLong(f"{size:,} bytes, where at most {most:,} are allowed")
         return self._exactly(size, deadline, watch, fds)
 
     def _exactly(self, size: int, deadline: Deadline | None, watch: int | None, fds: list[int] | None) -> bytes | None:

@@ -13,7 +13,7 @@ _LEAST_SECONDS = 0.02
 
 
 class Deadline:
-    """A time by the clock: so many seconds from now."""
+    """A deadline in wall-clock time, a number of seconds from now."""
 
     def __init__(self, seconds: float):
         self.seconds = seconds
@@ -34,7 +34,7 @@ class Deadline:
 
 
 class CpuDeadline(Deadline):
-    """So many seconds of CPU time of a process and its descendants, and `patience` times as many by the clock."""
+    """A deadline in CPU seconds of a process and its descendants, and `patience` times as many by the clock."""
 
     def __init__(self, seconds: float, pid: int):
         super().__init__(seconds)

@@ -148,7 +148,7 @@ class ForkServer:
             try:
                 return self._forked(role, memory_mib)
             except (ProcessEnded, ProcessTimeout) as error:
-                raise ProcessStartError(f"the process that forks others ended: {error}") from error
+                raise ProcessStartError(f"the fork server ended: {error}") from error
 
     def _forked(self, role: str, memory_mib: int | None) -> Child:
         self.start()

@@ -112,7 +112,7 @@ def _watch(pid: int) -> Iterator[list[int]]:
 def _ended(pid: int, copies: set[int]) -> int | None:
     """Kill a copy and the orphans that it left, stopped ones too; return the copy's wait status.
 
-    Returns None for a number that is no copy's, and for a busy copy where this process may kill no other (in a
+    Returns None for a number that is not a copy's, and for a busy copy where this process may kill no other (in a
     candidate's own process).
     """
     if pid not in copies:

@@ -37,7 +37,7 @@ Answer = TypeVar("Answer")
 
 
 def check_executor(executor: Executor | None) -> None:
-    """Raise ArgumentError for an object that is no executor, such as Dask's client, and for a pool that forks.
+    """Raise ArgumentError for an object that is not an executor, such as Dask's client, and for a pool that forks.
 
     Children forked from a process with torch's threads hang, or have no GPU.
     """
@@ -82,7 +82,7 @@ class HandedOut(Generic[Item, Answer]):
         return 0 if self._lost or self._suspects else self._most - len(self._running)
 
     def put(self, item: Item) -> None:
-        """Hand an item to the executor. Raises WorkbenchError if the executor broke and is no pool to be replaced."""
+        """Hand an item to the executor. Raises WorkbenchError if the executor broke and cannot be replaced."""
         try:
             future = self._submit(self._executor, item)
         except BrokenExecutor:

@@ -64,7 +64,7 @@ class ProcessStartError(WorkbenchError):
 
 
 class BadAnswer(WorkbenchError):
-    """A process that is not trusted sent an answer that is no JSON object, or is too long."""
+    """A process that is not trusted sent an answer that is not a JSON object, or is too long."""
 
 
 def new_mark() -> str:
@@ -86,7 +86,7 @@ class Peer(ABC):
         try:
             self._channel.send(content, seconds, gives)
         except TimeoutError:
-            raise ProcessTimeout(f"the request was not taken within {seconds:g} s") from None
+            raise ProcessTimeout(f"the process did not read the request within {seconds:g} s") from None
         except OSError:
             raise self.ended() from None
 
@@ -137,13 +137,13 @@ class Peer(ABC):
         try:
             found = json.loads(content)
         except (ValueError, RecursionError):
-            raise BadAnswer(f"{content[:60]!r} is no JSON") from None
+            raise BadAnswer(f"{content[:60]!r} is not JSON") from None
         if not isinstance(found, dict):
-            raise BadAnswer(f"{content[:60]!r} is no JSON object")
+            raise BadAnswer(f"{content[:60]!r} is not a JSON object")
         return found
 
     def cpu_deadline(self, seconds: float) -> Deadline:
-        """Return the deadline after so many seconds of CPU time of the process and all that it has started."""
+        """Return a deadline in CPU seconds of the process and all that it has started."""
         return CpuDeadline(seconds, self.root)
 
     @property

@@ -92,7 +92,7 @@ class Claim:
 class Store:
     """A tuning store in the file ``path``, which is made if missing. Use it as a context manager.
 
-    Raises StoreError for a file that is no tuning store, was written by a newer version, or cannot be written. A
+    Raises StoreError for a file that is not a tuning store, was written by a newer version, or cannot be written. A
     damaged store is mended, with a StoreWarning.
     """
 

@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 class StoreFile:
     """An open tuning store.
 
-    Raises StoreError for a file that is no tuning store, is newer than this workbench, or cannot be written.
+    Raises StoreError for a file that is not a tuning store, is newer than this workbench, or cannot be written.
     """
 
     def __init__(self, path: Path):

@@ -57,7 +57,7 @@ def _sweep_sizes(
     from workbench.ops.selection import configs_of
 
     if cases is not None and len(cases) > 1:
-        raise ArgumentError("case", ", ".join(cases), "one case with --over", "Its sizes are what varies.")
+        raise ArgumentError("case", ", ".join(cases), "one case with --over", "--over varies the sizes of one case.")
     if save:
         check_picture(save)
     case = op.case(cases[0] if cases else None)

@@ -135,7 +135,7 @@ class SizeSweep(Tabular):
     """Figures of an op's variants over sizes of its inputs; `Op.sweep` makes one.
 
     It has every figure of `FIGURES`; ``figure`` is the one that tables and plots show unless another is named. This is
-    no `Sweep`, which records the configurations of one case that `tune` has tried.
+    not a `Sweep`, which records the configurations of one case that `tune` has tried.
     """
 
     op: str
@@ -173,7 +173,7 @@ class SizeSweep(Tabular):
 
     @cached_property
     def _places(self) -> list[Mapping[str, Any]]:
-        """The combinations of sizes, in the order in which they were asked for."""
+        """The combinations of sizes, in the order of the arguments."""
         return list({tuple(point.sizes.values()): point.sizes for point in self.points}.values())
 
     def at(self, variant: str, **sizes: Any) -> SizePoint:
@@ -186,7 +186,7 @@ class SizeSweep(Tabular):
             if point.trial.variant == variant and sizes.items() <= point.sizes.items():
                 return point
         known = f"{', '.join(self._variants)} at {'; '.join(map(_text, self._places))}"
-        raise UnknownNameError("sizes", f"{variant} at {_text(sizes)}", known, "Only these were tried.")
+        raise UnknownNameError("sizes", f"{variant} at {_text(sizes)}", known, "Only these sizes were run.")
 
     # -- as data ------------------------------------------------------------------------------------------------
 
@@ -339,7 +339,7 @@ class SizeSweep(Tabular):
         if not drawn:
             have = [one for one in FIGURES if any(point.figures[one] is not None for point in self.points)]
             remedy = "No variant has this one at any of the sizes."
-            raise ArgumentError("figure", name, ", ".join(have) or "none: no variant is right", remedy)
+            raise ArgumentError("figure", name, ", ".join(have) or "none: no variant gave a right result", remedy)
         basis = "counted" if shown.counted else self.times
         label = " = ".join(self.names) if self.together else axis
         return line_plot(xs, drawn, bounds, ax, xlabel=label, ylabel=shown.label, title=f"{self.op}, {basis}")

@@ -76,14 +76,16 @@ def sweep_sizes(
     base, shown = found.case(case), figure_of(figure)
     if shown.counted and not where.counts:
         remedy = 'Count on the simulator: device="sim".'
-        raise ArgumentError("figure", figure, "a figure of time on a GPU, which counts nothing", remedy)
+        raise ArgumentError("figure", figure, "a figure of time, as a GPU counts nothing", remedy)
     several, places = _places(over, together)
     cases = [base.override(name=" ".join([base.name, *map("=".join, _texts(place))]), **place) for place in places]
     (cases_run, _) = sampled(found, cases, where, sample, judged_on)
     chosen = contenders(found, None if variants is None else listed(variants), cases, where)
     if not chosen:
         known = ", ".join(variant.name for variant in found.variants)
-        raise ArgumentError("variants", "none that reads the case at these sizes", known, "Change the sizes or names.")
+        raise ArgumentError(
+            "variants", "none that supports the case at these sizes", known, "Change the sizes or the variants."
+        )
     configs = checked_configs(configs, chosen)
     if where.counts and figure != "bytes" and not any(variant.compiles for variant in chosen):
         remedy = "torch has no times on the simulator, and of the counts only bytes."
@@ -156,7 +158,9 @@ def _places(over: Mapping[str, Any], together: bool) -> tuple[tuple[str, ...], l
     values = {name: [one] if isinstance(one, str) else listed(one) for name, one in over.items()}
     for name, given in values.items():
         if name == "name":
-            raise ArgumentError("over", repr(name), "sizes of the case", "The name of each case follows from them.")
+            raise ArgumentError(
+                "over", repr(name), "sizes of the case", "The name of each case is made from its sizes."
+            )
         if not given or len(set(map(str, given))) < len(given):
             raise ArgumentError(f"over[{name!r}]", given, "one or more different values", "cols=[512, 1024, 2048]")
     several = tuple(name for name, given in values.items() if len(given) > 1) or tuple(values)[:1]
@@ -167,7 +171,12 @@ def _places(over: Mapping[str, Any], together: bool) -> tuple[tuple[str, ...], l
     lengths = {name: len(values[name]) for name in several}
     if len(set(lengths.values())) > 1:
         got = ", ".join(f"{length} values of {name}" for name, length in lengths.items())
-        raise ArgumentError("over", got, "as many values of each, with together", "Leave together out for every pair.")
+        raise ArgumentError(
+            "over",
+            got,
+            "the same number of values for each size, with together",
+            "Leave together out to run every combination.",
+        )
     length = lengths[several[0]]
     columns = [given if len(given) > 1 else given * length for given in values.values()]
     return several, [dict(zip(values, place, strict=True)) for place in zip(*columns, strict=True)]

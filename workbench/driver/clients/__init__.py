@@ -1,4 +1,4 @@
-"""Set-up of the driver's clients: what PyCUDA, CuPy, CuTe DSL, nvcc and others need to find and use our libraries.
+"""Set-up of the driver's clients: PyCUDA, CuPy, CuTe DSL, nvcc and others find and use this package's libraries.
 
 `../CLIENTS.md` lists the clients.
 """

@@ -2,8 +2,8 @@
 
 cuda.core and Numba would compile, or link with nvJitLink, to machine code, which the PTX machine does not run. Here
 ``Program.compile`` returns PTX for "cubin", and nvJitLink reports no version, so that its clients use the driver's own
-linker, which returns PTX too. cuda.bindings.runtime contains NVIDIA's static runtime, which runs on NVIDIA's driver
-alone; its functions are replaced by those of our runtime. NVIDIA's libraries of kernels are refused by name.
+linker, which returns PTX too. cuda.bindings.runtime contains NVIDIA's static runtime, which only runs on NVIDIA's
+driver; its functions are replaced by those of our runtime. NVIDIA's libraries of kernels are refused by name.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _refuse_libraries(runtime: Path) -> None:
     def load_or_refuse(libname: str) -> Any:
         if libname in _DEVICE_LIBRARIES and not any(runtime.parent.glob(f"lib{libname}.so.*")):
             raise pathfinder.DynamicLibNotFoundError(
-                f"lib{libname}: NVIDIA's library runs on NVIDIA's driver alone, not on the simulated one. Do this step "
+                f"lib{libname}: NVIDIA's library only runs on NVIDIA's driver, not on the simulated one. Do this step "
                 "on the host: with NumPy or SciPy on cupy.asnumpy(...)"
             )
         return load(libname)

@@ -1,6 +1,6 @@
 """``workbench setup cupy``: CuPy's wheel, with those modules rebuilt that contain NVIDIA's static CUDA runtime.
 
-That runtime works with NVIDIA's driver alone. The modules are compiled from CuPy's source archive of the same version
+That runtime only works with NVIDIA's driver. The modules are compiled from CuPy's source archive of the same version
 and linked to ``libcudart.so.13`` by its name: in a simulated process they use the simulated driver's runtime,
 everywhere else NVIDIA's (``nvidia-cuda-runtime``). The rebuilt wheel has a version of its own, ``14.2.0+workbench``,
 and is kept in the workbench's home, or in ``$WORKBENCH_WHEELS``.

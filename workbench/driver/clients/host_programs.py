@@ -147,7 +147,9 @@ def entry_object(compiler: str = "gcc") -> Path:
         made = path.with_suffix(f".{os.getpid()}.new")
         done = subprocess.run([*command, str(made)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise CompileError(f"{compiler} refused the entry point of programs:", re.sub(r"\s+\n", "\n", done.stderr))
+            raise CompileError(
+                f"{compiler} cannot compile the entry point of programs:", re.sub(r"\s+\n", "\n", done.stderr)
+            )
         seal(made)
         made.replace(path)
     return path

@@ -53,7 +53,7 @@ def _version(package: str) -> str:
     for line in importlib.metadata.requires("cuda-toolkit") or []:
         if found := re.match(rf"{package}==([\d.*]+)", line):
             return found[1]
-    raise MissingToolError(f"The installed cuda-toolkit names no version of {package}.")
+    raise MissingToolError(f"The installed cuda-toolkit does not state the version of {package}.")
 
 
 def _url(wanted: str) -> str:
@@ -63,7 +63,9 @@ def _url(wanted: str) -> str:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = [line.rstrip() for line in done.stderr.splitlines() if line.strip()]
-        raise MissingToolError("\n".join([f"pip finds no {wanted}. Its headers need a package index:", *lines[-6:]]))
+        raise MissingToolError(
+            "\n".join([f"pip cannot find {wanted}. Its headers come from a package index:", *lines[-6:]])
+        )
     return str(json.loads(done.stdout)["install"][0]["download_info"]["url"])
 
 

@@ -32,5 +32,5 @@ def _install(say: Callable[[str], object]) -> str:
     importlib.invalidate_caches()
     tools.look_again()
     if (program := tools.pip_nvcc()) is None:
-        raise MissingToolError(f"pip installed {package}, but there is no program nvcc in it.")
+        raise MissingToolError(f"pip installed {package}, which does not contain the program nvcc.")
     return tools.program_version(program)

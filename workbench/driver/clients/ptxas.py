@@ -2,7 +2,8 @@
 
 A compiler that calls ptxas to make machine code (cuTile's ``tileiras`` does) gets its own PTX back, behind a line with
 the resources of its kernels (see images.py), because the simulated driver runs PTX. NVIDIA's ptxas runs first: its
-messages and its exit status are the program's. A call for anything but one cubin of one file is NVIDIA's alone.
+messages and its exit status are the program's. Any call but one for one cubin of one file is only passed on to NVIDIA's
+ptxas.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 nvcc reads torch/extension.h three times (its host front end, its device front end, the host compiler), which takes most
 of the time of building a small extension. Most of that header is modules, optimizers, data loaders, TorchScript and
 pybind11, which a file of kernels rarely uses. So nvcc first gets torch/types.h in its place, which has tensors,
-operators and dispatch. A file that names more, or that does not compile this way, gets torch's own header.
+operators and dispatch. A file that uses other names, or that does not compile this way, gets torch's own header.
 """
 
 from __future__ import annotations

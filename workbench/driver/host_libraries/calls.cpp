@@ -10,7 +10,8 @@ void workbench_runtime_refused(const char* text);
 namespace workbench::host {
 namespace {
 
-struct Ended {};  // the driver has the reason
+// The driver has the reason.
+struct Ended {};
 
 void run(void* data, HostFrame* frame) {
   try {
@@ -70,7 +71,7 @@ int failed(const char* name, int status, const std::string& why, bool refused) n
     workbench_driver_remember(refused ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE,
                               text.c_str());
   } catch (const std::bad_alloc&) {
-    // No memory for the words: the status has to do.
+    // Without memory for the message only the status is returned.
   }
   return status;
 }

@@ -16,10 +16,11 @@ using i64 = std::int64_t;
 struct Failed {
   int status;
   std::string why;
-  bool refused = false;  // NVIDIA's library has it, ours does not: listed when the program ends
+  // NVIDIA's library supports it and this one does not: listed when the program ends.
+  bool refused = false;
 };
 
-// Thrown if the driver refuses a call, and by a running call that cannot go on.
+// Thrown if the driver refuses a call, or if a running call cannot go on.
 struct DriverFailed {
   CUresult code;
   std::string why;

@@ -1,4 +1,4 @@
-// A library's live handles: those that were created and not destroyed.
+// A library's live handles: created and not destroyed.
 #pragma once
 #include <memory>
 #include <mutex>

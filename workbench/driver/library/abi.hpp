@@ -1,5 +1,5 @@
-// What a client of the CUDA driver API compiles against: types, codes and structs, as far as we
-// answer for them. cuda.h (CUDA 13) defines them; it is not needed to build this library.
+// The part of the CUDA driver API's binary interface that this library supports: types, codes and
+// structs. cuda.h (CUDA 13) defines them; it is not needed to build this library.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@ using s64 = std::int64_t;
 using CUresult = int;
 using CUdevice = int;
 using CUdeviceptr = u64;
-// Handles are numbers of ours behind pointer types; nobody looks through them.
+// Handles are numbers of this library behind pointer types, and are never dereferenced.
 using CUcontext = void*;
 using CUstream = void*;
 using CUevent = void*;
@@ -269,7 +269,7 @@ struct CUmemPoolProps {
   u8 reserved[54];
 };
 
-// The second version has two more members, which name the kernel otherwise and the context.
+// The second version has two more members: another handle of the kernel, and the context.
 struct CUDA_KERNEL_NODE_PARAMS {
   CUfunction func;
   unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
@@ -319,7 +319,7 @@ struct CUDA_MEMCPY_NODE_PARAMS {
   CUDA_MEMCPY3D copyParams;
 };
 
-// Parameters of a node of whichever kind.
+// Parameters of a node of any kind.
 struct CUgraphNodeParams {
   int type, reserved0[3];
   union {

@@ -107,7 +107,8 @@ CU_API cuStreamEndCapture(CUstream handle, CUgraph* out) {
   return entry([&](Call& call) {
     Stream& stream = stream_of(call, handle);
     const std::shared_ptr<Capture> capture = stream.capture;
-    CUgraph known = nullptr;  // a client that captures into its own graph knows it
+    // A client that captures into its own graph knows it already.
+    CUgraph known = nullptr;
     CUgraph& graph = capture && !capture->owned && !out ? known : needed(out, "graph");
     graph = nullptr;
     if (!capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the stream is not captured"};

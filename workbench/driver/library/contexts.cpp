@@ -7,7 +7,7 @@
 namespace workbench::driver {
 
 u64 new_handle() {
-  constexpr u64 kFirst = 0x00c0'da00'0000;  // far from any address
+  constexpr u64 kFirst = 0x00c0'da00'0000;  // far from any device or host address
   return kFirst + 16 * ++state().next_handle;
 }
 
@@ -306,14 +306,14 @@ extern "C" __attribute__((visibility("default"))) int workbench_driver_has_fault
   });
 }
 
-// Likewise: the error that a GPU would have reported for this thread's latest launches, which ran
-// on with checks; once.
+// Beyond cuda.h, for the runtime: the error that a GPU would have reported for this thread's latest
+// launches, which checks let go on. Each error is returned once.
 CU_API workbench_driver_take_found() {
   ThreadState* const thread = thread_state();
   return thread ? std::exchange(thread->found, CUDA_SUCCESS) : CUDA_SUCCESS;
 }
 
-// Beyond cuda.h, for the runtime: what an earlier kernel did to the calling thread's context.
+// Beyond cuda.h, for the runtime: the fault of an earlier kernel in the calling thread's context.
 CU_API workbench_driver_fault() {
   return entry([](Call& call) { call.context(); });
 }

@@ -83,7 +83,7 @@ void mark(const Side& target, const Side& source, const Shape& shape) {
     copy_origin(target.held->address + offset_of(target), source.held->address + missing.first);
 }
 
-// Reports what a copy to the host reads and nobody wrote, once.
+// Reports bytes that a copy to the host reads although they were never written, once.
 void check_written(Call& call, const Side& source, const Shape& shape) {
   const auto for_each_row = [&](auto&& visit) {
     for (u64 z = 0; z < shape.depth; ++z) {
@@ -94,7 +94,8 @@ void check_written(Call& call, const Side& source, const Shape& shape) {
   Unwritten found;
   for_each_row([&](u64 row) { find_unwritten(*source.held, row, shape.width, found); });
   if (!found.bytes) return;
-  // Of what no launch had there is a note alone: a kernel that reads it is still told of.
+  // Bytes that no launch had as an argument get only a note, as a kernel that reads them is still
+  // reported.
   if (has_been_used(source.held->address + found.first))
     for_each_row([&](u64 row) { mark_written(*source.held, row, shape.width); });
   tell_read(call, *source.held, found, shape.width * shape.height * shape.depth);

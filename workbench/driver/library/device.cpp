@@ -9,8 +9,8 @@
 namespace workbench::driver {
 
 State& state() {
-  static State* one =
-      new State;  // never destroyed: clients clean up late, in their own destructors
+  // Never destroyed: clients clean up late, in their own destructors.
+  static State* one = new State;
   return *one;
 }
 
@@ -64,7 +64,8 @@ HOOK int workbench_driver_start(const HookDevice* device, const Hooks* hooks) {
   });
 }
 
-// Python ends: from now on nothing is loaded or launched, but calls that only free still work.
+// Called when Python ends: from now on nothing is loaded or launched, but calls that only free
+// still work.
 HOOK void workbench_driver_close() {
   std::lock_guard lock(state().mutex);
   state().closed = true;

@@ -34,12 +34,12 @@ struct Context {
   u64 handle = 0;
   int device = 0;
   unsigned flags = 0;
-  int users = 1;                  // counted by cuCtxAttach and cuCtxDetach
-  CUresult fault = CUDA_SUCCESS;  // after a kernel failed nothing else runs here
+  int users = 1;                  // changed by cuCtxAttach and cuCtxDetach
+  CUresult fault = CUDA_SUCCESS;  // after a kernel failed, nothing else runs here
   std::string fault_text;
   bool timed = false;        // an event was recorded: times are predicted from now on
-  double host_clock = 0;     // seconds: what is enqueued now starts no earlier
-  double default_clock = 0;  // when the default stream is done
+  double host_clock = 0;     // in seconds: operations enqueued now start no earlier
+  double default_clock = 0;  // time at which the default stream is done
   std::map<int, std::size_t> limits;
   // By stream and attribute.
   std::map<std::pair<u64, int>, decltype(CUlaunchAttribute::value)> stream_attributes;
@@ -50,7 +50,7 @@ struct Context {
 struct Allocation;
 struct Capture;
 struct Pool;
-// The number of operations of each captured stream that come before.
+// By captured stream, the number of operations that come before.
 using Seen = std::map<u64, u64>;
 
 struct Stream {
@@ -68,8 +68,8 @@ struct Event {
   unsigned flags;
   bool recorded = false;
   double time = 0;
-  std::shared_ptr<Capture> capture =
-      nullptr;  // set if it was recorded in a captured stream, after `seen`
+  // Set if it was recorded in a captured stream, after `seen`.
+  std::shared_ptr<Capture> capture = nullptr;
   Seen seen = {};
   std::vector<u64> last = {};
 };
@@ -99,7 +99,7 @@ struct KernelNode {
   CUfunction handle;
   HookLaunch launch;
   std::vector<u8> bytes;        // the parameters
-  std::vector<void*> pointers;  // into them
+  std::vector<void*> pointers;  // addresses in `bytes`
   std::map<int, CUlaunchAttribute> attributes = {};
 };
 struct ChildNode {
@@ -114,7 +114,7 @@ struct FreeNode {
   CUdeviceptr address;
 };
 struct ConditionalNode {
-  u64 condition;  // the address of its number
+  u64 condition;  // address of the condition's number
   int type;
   std::vector<ChildNode> bodies;
   std::shared_ptr<std::vector<CUgraph>> handles;  // of the bodies; the client reads them
@@ -136,15 +136,15 @@ struct GraphNode {
   bool enabled = true;  // in a graph that was instantiated
 };
 
-// A number that kernels set, and that decides which body a conditional node runs.
+// A number that kernels set, and that selects the body that a conditional node runs.
 struct Condition {
   std::shared_ptr<Allocation> number;
   u32 initial;
   bool assigned;  // set to `initial` whenever the graph is launched
 };
 
-// A client's object that lives while it is referenced. Its end is called without the lock: see
-// `entry`.
+// A client's object that lives while it is referenced. Its destructor function is called without
+// the lock: see `entry`.
 class UserObject {
  public:
   UserObject(CUhostFn end, void* data) : end_{{end, data}} {}
@@ -152,7 +152,8 @@ class UserObject {
   ~UserObject();
 
  private:
-  std::list<std::pair<CUhostFn, void*>> end_;  // one element, which moves on without an allocation
+  // A list of one element, which can be moved without an allocation.
+  std::list<std::pair<CUhostFn, void*>> end_;
 };
 
 // The references that the client holds; graphs hold their own.
@@ -165,10 +166,10 @@ struct Graph {
   Context* context;
   std::map<u64, GraphNode> nodes = {};  // by handle, which is the order in which they were added
   std::vector<std::shared_ptr<UserObject>> kept = {};
-  std::map<u64, u64> origins = {};  // in a clone: its nodes by the originals
+  std::map<u64, u64> origins = {};  // in a clone: its nodes, by those of the original
 };
 
-// An instantiated graph: its nodes as they were then, in an order that their edges allow.
+// An instantiated graph: its nodes at that time, in an order that their edges allow.
 struct Executable {
   Context* context;
   u64 flags;
@@ -181,21 +182,21 @@ struct Executable {
 struct Capture {
   u64 id, origin;  // the stream in which it began
   unsigned mode;
-  std::string invalid;  // why it failed, if it did
+  std::string invalid;  // reason why it failed; empty if it did not
   u64 handle;           // of the graph
   bool owned = true;    // the graph is deleted if the capture fails
   std::shared_ptr<Graph> graph;
-  Seen enqueued;  // operations of every stream that takes part
+  Seen enqueued;  // operations of every participating stream
 };
 
 enum class Where : u8 { device, variable, managed, pinned, registered };
 
-// What findings say of memory; numbers of workbench.driver, 0 where nothing is known.
+// Where the memory in a finding comes from, as numbers of workbench.driver; 0 is unknown.
 struct Origin {
-  u64 made = 0;   // where the host allocated it, and as what
-  u64 used = 0;   // the latest launch that had it as an argument
-  u64 wrote = 0;  // the latest one that wrote what nothing had written
-  // Some unwritten bytes came with a copy, from memory that the launch `used` had.
+  u64 made = 0;   // place where the host allocated it, and the kind of allocation
+  u64 used = 0;   // latest launch that had it as an argument
+  u64 wrote = 0;  // latest launch that wrote bytes which were unwritten before
+  // Whether some unwritten bytes were copied from memory that the launch `used` had as an argument.
   bool copied = false;
 };
 
@@ -206,7 +207,7 @@ struct Part {
 };
 
 // The parts of an allocation that a caching allocator has handed out, by address, and the latest
-// ones that it took back.
+// freed ones.
 struct Blocks {
   std::map<u64, Part> live, freed;
 };
@@ -224,8 +225,9 @@ struct Allocation {
   std::shared_ptr<void> storage;  // another thread's launch may hold it longer
   // A word for 32 bytes, with a bit for each byte that was written; empty if all count as written.
   std::vector<u32> written = {};
-  bool all_written = false;                  // written where the driver could not follow it
-  std::shared_ptr<Blocks> blocks = nullptr;  // if a client's allocator divides it
+  // The driver could not follow writes, so all bytes count as written.
+  bool all_written = false;
+  std::shared_ptr<Blocks> blocks = nullptr;  // set if a client's allocator divides it
   Origin origin = {};
   bool on_host() const {
     return where == Where::pinned || where == Where::registered || where == Where::managed;
@@ -233,7 +235,7 @@ struct Allocation {
   bool counts() const { return where == Where::device || where == Where::managed; }
 };
 
-// The buffers of one context, kept until an allocation comes or goes.
+// The buffers of one context, kept until an allocation is made or freed.
 struct Snapshot {
   u64 generation;
   std::vector<HookBuffer> rows;
@@ -246,7 +248,7 @@ struct Primary {
   unsigned flags = 0;
   u64 used_bytes = 0;                   // of the device's memory, in all contexts
   u64 graph_bytes = 0, graph_high = 0;  // allocated by graphs' nodes, now and at most
-  u64 default_pool = 0, pool = 0;       // cuMemAllocAsync uses the latter
+  u64 default_pool = 0, pool = 0;       // cuMemAllocAsync uses `pool`
 };
 
 // A pool of cuMemAllocAsync. Freed memory is free at once: a pool keeps none for the next
@@ -254,7 +256,7 @@ struct Primary {
 struct Pool {
   u64 handle;
   int device;
-  Where where;   // its allocations
+  Where where;   // kind of its allocations
   bool owned;    // created by a client, which may destroy it
   u64 most = 0;  // bytes; 0: no bound
   u64 used = 0, high = 0;
@@ -281,9 +283,10 @@ struct State {
   std::unordered_map<u64, std::shared_ptr<Executable>> executables;
   std::unordered_map<u64, std::shared_ptr<Pool>> pools;
   u64 pinned_pool = 0,
-      managed_pool = 0;  // the host's, which exist from the start
+      // Host pools, which exist from the start.
+      managed_pool = 0;
   std::unordered_map<u64, std::shared_ptr<UserReferences>> user_objects;
-  std::vector<std::shared_ptr<Capture>> captures;          // those in progress
+  std::vector<std::shared_ptr<Capture>> captures;          // captures in progress
   std::vector<u64> unloaded;                               // modules whose unload hook is pending
   std::map<u64, std::shared_ptr<Allocation>> allocations;  // by address
   std::map<u64, Part> freed;                               // the latest freed ones, by address
@@ -292,7 +295,7 @@ struct State {
   // For checks of uninitialised reads, and for the names of memory in findings.
   std::atomic<bool> follows_writes = false;
   std::vector<HookMemory> left;         // freed memory that a launch wrote in part
-  ActivityFollower follower = nullptr;  // a profiler's
+  ActivityFollower follower = nullptr;  // set by a profiler
   std::unordered_map<const Context*, std::shared_ptr<Snapshot>> snapshots;
 };
 
@@ -304,7 +307,7 @@ class Call {
   explicit Call(std::unique_lock<std::mutex>& held) : lock(held) {}
   // The calling thread's context. Refuses without one, and after a fault in it.
   const std::shared_ptr<Context>& context();
-  // The context even after a fault, for calls that free or that only ask about it.
+  // The context even after a fault, for calls that free or only query it.
   const std::shared_ptr<Context>& even_failed_context();
   std::unique_lock<std::mutex>& lock;
 
@@ -319,10 +322,10 @@ struct ThreadState {
   unsigned capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   bool null_is_per_thread = false;  // null is the thread's own stream, not the shared one
   bool runtime_tells_of_refusals = false;
-  CUresult found = CUDA_SUCCESS;  // the error of a launch that checks let go on, until it is taken
+  CUresult found = CUDA_SUCCESS;  // error of a launch that checks let go on, until it is returned
   std::map<u64, u64> streams;     // the thread's own, by context
-  std::unordered_map<CUresult, std::string>
-      told;            // by code: a string lives until the next error of its kind
+  // By code: a string lives until the next error of its kind.
+  std::unordered_map<CUresult, std::string> told;
   std::string latest;  // message of the latest failing call
 };
 // Null if there is no memory for it.
@@ -364,21 +367,21 @@ std::shared_ptr<Allocation> need_allocation(u64 address, u64 bytes);
 // Describes an address outside all allocations: it is freed memory, or past the end of one.
 std::string describe_address(u64 address, u64 bytes);
 // Whether the host has memory at the first and the last byte, so that a wrong address is refused
-// instead of ending the process. Device addresses are never the host's, even if something is mapped
-// there, as a sanitizer's shadow is.
+// instead of ending the process. A device address never counts as host memory, even if something
+// such as a sanitizer's shadow is mapped there.
 bool mapped(u64 address, u64 bytes);
-// Whether a range that no allocation holds alone reaches into one. Ranges registered one after the
-// other hold it together.
+// Whether a range that is in no single allocation overlaps one. Adjacent registered ranges may hold
+// it together.
 bool held_in_part(u64 address, u64 bytes);
 // Describes an address of a divided allocation that is in none of its blocks.
 std::string describe_block(const Allocation& allocation, u64 address);
 u64 reserve_addresses(u64 bytes);
 void add_allocation(const std::shared_ptr<Allocation>& allocation);
 void drop_allocation(u64 address);
-// Allocates, at an address that was reserved if one is given.
+// Allocates memory, at a reserved address if one is given.
 std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigned flags,
                                      u64 address = 0);
-// The pool that a device starts with.
+// The pool that a device has at the start.
 u64 default_pool(CUdevice device);
 void free_context_memory(const Context* context);
 std::shared_ptr<Snapshot> snapshot(const Context* context);
@@ -401,12 +404,12 @@ struct Unwritten {
  private:
   u64 end_ = 0, run_ = 0;
 };
-// Adds those of a range; offsets count from the allocation's begin.
+// Adds the unwritten bytes of a range; offsets count from the allocation's begin.
 void find_unwritten(const Allocation& source, u64 offset, u64 bytes, Unwritten& found);
-// Copies which bytes are unwritten from `source`, which is null if all its bytes are written.
+// Marks the copied bytes as unwritten where `source` is; all are written if `source` is null.
 void mark_copied(Allocation& target, u64 to, const Allocation* source, u64 from, u64 bytes);
 
-// ---- what findings say of memory (origins.cpp) ----
+// ---- origins of memory, for findings (origins.cpp) ----
 
 // Return addresses of the client's call, innermost first.
 struct Frames {
@@ -416,13 +419,13 @@ struct Frames {
 Frames client_frames();
 // Asks workbench.driver for the number of the place where the client allocates. Unlocks meanwhile.
 void record_origin(Call& call, Allocation& made);
-// Notes at the memory that bytes which nothing wrote came from another one with a copy.
+// Notes at the target of a copy that its unwritten bytes came from other memory.
 void copy_origin(u64 to, u64 from);
 // Whether a launch had the memory at an address as an argument.
 bool has_been_used(u64 address);
-// Keeps memory that is freed and that a launch wrote in part, for a note.
+// Keeps a note of freed memory that a launch wrote in part.
 void keep_partly_written(const Allocation& allocation, u64 address, const Part& part);
-// Reports bytes that a copy to the host reads and nobody wrote. Unlocks meanwhile.
+// Reports bytes that a copy to the host reads although they were never written. Unlocks meanwhile.
 void tell_read(Call& call, const Allocation& source, const Unwritten& found, u64 bytes);
 void tell_read(Call& call, const HookRead& read);
 
@@ -439,7 +442,7 @@ std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream);
 
 // ---- a profiler's activities (activities.cpp) ----
 
-// Whether somebody needs the times of operations.
+// Whether the times of operations are needed.
 bool is_timed(const Context& context);
 // Reports a finished kernel to a profiler; `launch` and `facts` are null for one on the host.
 void tell_activity(const Context& context, CUstream stream, const char* name, double seconds,
@@ -465,7 +468,7 @@ NodeWork free_work(CUdeviceptr address);
 
 // ---- modules (modules.cpp) ----
 
-// Tells workbench.driver of a launch that ended with an error before it began (refusals.cpp).
+// Reports to workbench.driver a launch that ended with an error before it began (refusals.cpp).
 // Returns the result. Call it without the lock.
 CUresult told_of_refusal(CUfunction function, const CUlaunchConfig& config,
                          CUresult result) noexcept;
@@ -473,7 +476,8 @@ CUresult told_of_refusal(CUfunction function, const CUlaunchConfig& config,
 constexpr u64 kWhySize = 4096;
 const Hooks& hooks();
 
-// Calls a hook, without the lock, until it answers, and then passes a Ctrl-C on to the interpreter.
+// Calls a hook, without the lock, until it sets an answer; then passes a Ctrl-C on to the
+// interpreter.
 template <class... Parameters, class... Arguments>
 void ask(Call& call, void (*hook)(Parameters...), Arguments... arguments) {
   const Hooks& to = hooks();
@@ -490,14 +494,14 @@ void ask(Call& call, void (*hook)(Parameters...), Arguments... arguments) {
 
 u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads,
                               u32 dynamic_shared);
-// Refuses what is not PTX by its first bytes.
+// Refuses an image whose first bytes are not those of PTX.
 void check_image(const char* image);
 // Whether the image is machine code.
 bool is_machine_code(const char* image);
-// Whether machine code has its PTX inside; if so, `ptx` is that.
+// Whether machine code contains its PTX; if so, sets `ptx`.
 bool unpack_machine_code(const char* image, std::string& ptx);
-// Whether the image is a fat binary; if so, `ptx` is the newest PTX in it that the device runs, or
-// else that inside its machine code for the device. Refuses a fat binary without any.
+// Whether the image is a fat binary; if so, sets `ptx` to its newest PTX that the device runs, or
+// else to that inside its machine code for the device. Refuses a fat binary without any PTX.
 bool unpack_fat_binary(const char* image, std::string& ptx);
 void unload_module(u64 handle);
 
@@ -519,10 +523,11 @@ class Logs {
 // (interpreter.cpp). Call it without the lock.
 void start_interpreter();
 void watch_forks();
-// Calls the ends of user objects, without the lock, because they may wait for the interpreter.
+// Calls the destructor functions of user objects, without the lock, because they may wait for the
+// interpreter.
 void call_ends();
 
-// `facts`: a call that only asks for facts of devices, which a forked process may do.
+// `facts`: a call that only queries devices, which a forked process may do.
 enum class Needs : u8 { nothing, initialised, facts };
 
 // The frame of every entry point: it never throws, never blocks for ever, and keeps the message.
@@ -558,7 +563,8 @@ CUresult entry(Body&& body) noexcept {
   return entry(Needs::initialised, std::forward<Body>(body));
 }
 
-// The frame of functions for workbench.driver: the body's answer, or `otherwise` if it throws.
+// The frame of functions that workbench.driver calls: returns the body's answer, or `otherwise` if
+// it throws.
 template <class Body, class Answer>
 Answer answer_or(Answer otherwise, Body&& body) noexcept {
   try {

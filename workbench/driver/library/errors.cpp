@@ -97,7 +97,7 @@ CUresult remember(CUresult code, const char* why, const char* more) noexcept {
     thread.told[code] = std::string(known ? known->text : "unknown error") +
                         (thread.latest.empty() ? "" : ": " + thread.latest);
   } catch (const std::bad_alloc&) {
-    // No memory for the message: the code has to do.
+    // Without memory for the message only the code is returned.
   }
   return code;
 }
@@ -134,8 +134,8 @@ extern "C" __attribute__((visibility("default"))) const char* workbench_driver_l
 
 namespace workbench::driver {
 
-// A forked child has the parent's memory but not its threads, and one of them may have held the
-// lock.
+// Takes the lock around each fork: the child has the parent's memory but not its threads, and one
+// of them may hold the lock.
 void watch_forks() {
   static std::once_flag once;
   std::call_once(once, [] {

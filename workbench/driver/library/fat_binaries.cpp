@@ -83,8 +83,8 @@ std::string from_lz4(const u8* from, std::size_t bytes, std::size_t plain) {
   return text;
 }
 
-// The system's libzstd, which every distribution has: CUDA 12.8 and newer compress with it unless
-// told otherwise.
+// The system's libzstd, which every distribution has: CUDA 12.8 and newer compress with it by
+// default.
 std::string from_zstd(const u8* from, std::size_t bytes, std::size_t plain) {
   using Decompress = std::size_t (*)(void*, std::size_t, const void*, std::size_t);
   static void* const library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -114,7 +114,7 @@ std::string content(const Entry& entry) {
   return text;
 }
 
-// True if the entry's options for ptxas, which stand behind the fixed part of its header, forbid
+// Whether the entry's options for ptxas, which follow the fixed part of its header, forbid
 // contraction.
 bool keeps_rounding(const Entry& entry) {
   if (!entry.options_offset) return false;

@@ -1,5 +1,5 @@
-// Memory that graphs allocate and free, at addresses that are known when a node is added; and the
-// numbers by which conditional nodes decide.
+// Memory that graphs allocate and free, at addresses that are fixed when a node is added; and the
+// conditions of conditional nodes.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -103,7 +103,7 @@ Operation condition_runs(u64 address, int type, std::vector<Operation> bodies) {
 
 using namespace workbench::driver;
 
-// The handle is the address of the number, so a kernel sets it with a store.
+// The handle is the address of the condition's number, so a kernel sets it with a store.
 CU_API cuGraphConditionalHandleCreate(u64* out, CUgraph graph, CUcontext, unsigned initial,
                                       unsigned flags) {
   return entry([&](Call& call) {

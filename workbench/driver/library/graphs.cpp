@@ -137,8 +137,7 @@ CUresult instantiate(CUgraphExec* out, CUgraph handle, u64 flags) {
   });
 }
 
-// Prepares a launch: memory that the last one left is freed, or the launch refused; conditions are
-// reset.
+// Prepares a launch: frees memory that the last launch left, or refuses; resets conditions.
 void begin(const Executable& executable) {
   for (u64 address : executable.allocated) {
     if (!state().allocations.contains(address)) continue;

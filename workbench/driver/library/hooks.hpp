@@ -13,12 +13,12 @@ struct HookBuffer {
   u64 of_host;
 };
 
-// Facts of a kernel, for the client and for the checks of a launch. Sizes are in bytes.
+// Facts of a kernel, used by the client and by the checks of a launch. Sizes are in bytes.
 struct HookFunction {
   u32 parameter_count, parameter_bytes;
-  const u32* parameter_offsets;  // as PTX lays them out
+  const u32* parameter_offsets;  // in PTX's layout
   const u32* parameter_sizes;
-  const u32* buffer_offsets;  // as a GPU does, for the buffer of a launch
+  const u32* buffer_offsets;  // in a GPU's layout, for the buffer of a launch
   u32 buffer_bytes;
   u32 static_shared, local_bytes, constant_bytes;
   u32 max_threads, required_threads;  // 0: the kernel states none
@@ -32,19 +32,19 @@ struct HookLaunch {
   const char* name;
   u32 grid[3], block[3];
   u32 dynamic_shared;
-  u32 timed;         // the client measures: predict the time
-  u32 cooperative;   // blocks may wait for each other: all of them fit
-  u32 cluster[3];    // blocks; zeros: what the kernel requires
+  u32 timed;         // the client measures time, so predict it
+  u32 cooperative;   // blocks may wait for each other, so all of them must fit on the device
+  u32 cluster[3];    // in blocks; zeros: the size that the kernel requires
   u32 programmatic;  // may begin before the previous launch of the stream has ended
   const u8* parameters;
   u64 parameter_bytes;
   const HookBuffer* buffers;  // ascending addresses
   u64 buffer_count;
-  u64 generation;           // of the buffers: the same number means the same buffers
-  u64 context, heap_bytes;  // and the size of the heap for malloc in kernels
+  u64 generation;           // number of this set of buffers: the same number means the same buffers
+  u64 context, heap_bytes;  // context, and the size of the heap for malloc in kernels
   double seconds;           // out: the predicted time, where timed
   u32 heap_is_used;         // out: the context has a heap from here on
-  u32 found;                // out: the error of a fault that checks found, and went on after
+  u32 found;                // out: error of a fault that checks reported and let go on
 };
 
 // A tensor map to encode, in the numbers of cuTensorMapEncodeTiled.
@@ -67,11 +67,11 @@ struct HookCall {
   u64 address;
 };
 
-// A launch that did not happen: its error and what was asked for. `frames` are return addresses,
-// innermost first. `status_is_kept`: the error goes to the caller by a status that it may ignore,
-// and by cudaGetLastError.
+// A refused launch: its error, and the requested shape. `frames` are return addresses, innermost
+// first. `status_is_kept`: the caller gets the error as a status that it may ignore, and by
+// cudaGetLastError.
 struct HookRefusal {
-  const char* kernel;  // as PTX names it; empty: unknown
+  const char* kernel;  // name in PTX; empty: unknown
   u32 grid[3], block[3];
   u64 dynamic_shared;
   u32 code;
@@ -83,19 +83,22 @@ struct HookRefusal {
   u64 number;  // out: for `fetched`
 };
 
-// Memory that the client allocated, with numbers of workbench.driver for where it was made, for the
-// latest launch that had it as an argument, and for the latest that wrote what nothing had written.
+// Memory that the client allocated. Numbers of workbench.driver stand for the place where it was
+// made, the latest launch that had it as an argument, and the latest launch that wrote bytes which
+// were unwritten before.
 struct HookMemory {
   u64 address, bytes;
   u64 made, used, wrote;
   u32 freed;
-  u32 copied;            // its unwritten bytes come from memory that the latest launch had
-  u64 unwritten, first;  // bytes that nothing wrote, and the offset of the first of them
-  u64 runs, longest;     // that they form
+  // Its unwritten bytes come from memory that the latest launch had as an argument.
+  u32 copied;
+  u64 unwritten, first;  // number of unwritten bytes, and the offset of the first
+  u64 runs, longest;     // number of runs of unwritten bytes, and the length of the longest
 };
 
-// A read by the host of memory that nothing wrote: elements of `element` bytes in all, those that
-// are unwritten, and the runs of bytes that they form. `address` is that of the first.
+// A read by the host of memory that was never written: the number of elements, of `element` bytes
+// each, the number of unwritten ones, and the runs of bytes that they form. `address` is that of
+// the first.
 struct HookRead {
   const char* reader;
   u32 element;
@@ -134,15 +137,16 @@ struct Hooks {
   void (*host_call)(const HookCall* call, CUresult* answer, char* why, u64 why_size);
   // Reports a launch that the driver, or the runtime, refused.
   void (*refused)(HookRefusal* refusal, CUresult* answer, char* why, u64 why_size);
-  // The number of the place that allocates: of the frames, or of Python's. `tensor` is the dtype
-  // and the shape that torch allocates, in elements of so many bytes, or null.
+  // Returns a number for the place that allocates, from the given frames or Python's own. `tensor`
+  // is the dtype and shape that torch allocates, in elements of `element` bytes, or null.
   void (*origin)(const char* tensor, u32 element, const u64* frames, u32 frame_count, u64* number,
                  CUresult* answer, char* why, u64 why_size);
   void (*host_read)(const HookRead* read, CUresult* answer, char* why, u64 why_size);
   void (*unload)(u64 module);
-  void (*fetched)(u64 number);  // the program asked for the error of a refused launch
-  void (*interrupt)();  // Python's main thread raises KeyboardInterrupt as soon as it is back from
-                        // the client's call
+  void (*fetched)(u64 number);  // the program has read the error of a refused launch
+  // Python's main thread raises KeyboardInterrupt as soon as it has returned from the client's
+  // call.
+  void (*interrupt)();
 };
 
 struct HookDevice {
@@ -150,7 +154,7 @@ struct HookDevice {
   u64 memory_bytes;       // of one device, for all its clients
   const int* attributes;  // pairs: attribute, value
   u32 attribute_count;
-  double device_bytes_per_second;  // memory of the device
+  double device_bytes_per_second;  // of the device's memory
   double host_bytes_per_second;    // between the device and the host
   double operation_seconds;        // start and end of any operation on the device
   u32 count;                       // devices, all alike

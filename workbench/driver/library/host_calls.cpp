@@ -47,7 +47,7 @@ std::string described(const HostRange& range, u64 bytes) {
          " bytes: " + std::to_string(bytes - room) + " bytes past its end";
 }
 
-// Reports bytes that the call reads and nobody wrote, and marks those that it writes.
+// Reports unwritten bytes that the call reads, and marks the bytes that it writes.
 void follow(HostFrame& frame, const HostRange& range, Allocation& held) {
   const u64 begin = range.address - held.address;
   for (u64 row = 0; row < range.rows; ++row) {
@@ -126,7 +126,7 @@ HOST_API void workbench_driver_host_fail(HostFrame* frame, CUresult result, cons
   try {
     frame->why = why;
   } catch (const std::bad_alloc&) {
-    // No memory for the message: the code has to do.
+    // Without memory for the message only the code is returned.
   }
 }
 

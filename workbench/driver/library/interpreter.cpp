@@ -1,6 +1,7 @@
-// Python for a program that is a process of its own. Under `workbench run` its first call starts an
-// interpreter in a thread, which starts the driver (workbench/programs/embedded.py) and serves its
-// hooks until the process ends. In a process that is Python already the driver starts at once.
+// Python for a program that is a process of its own. Under `workbench run` its first CUDA call
+// starts an interpreter in a thread, which starts the driver (workbench/programs/embedded.py) and
+// serves its hooks until the process ends. In a process that already runs Python the driver starts
+// at once.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -51,7 +52,8 @@ void give_back(const Interpreter& one) {
 // and may still call the driver.
 void end_program(int status, void*) {
   Interpreter& one = *interpreter;
-  if (one.process != getpid()) return;  // a fork: the parent reports
+  // A fork: the parent prints the report.
+  if (one.process != getpid()) return;
   std::unique_lock lock(one.mutex);
   if (one.stage != Stage::serving) return;
   one.status = status;
@@ -89,7 +91,7 @@ std::string embed(const char* path, const char* python) {
   return "";
 }
 
-// Starts the driver in a process that is Python; false in any other.
+// Starts the driver in a process that runs Python. Returns false in any other.
 bool join_python() {
   const auto started = function_in<int (*)()>(RTLD_DEFAULT, "Py_IsInitialized");
   if (!started || !started()) return false;

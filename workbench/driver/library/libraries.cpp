@@ -1,5 +1,5 @@
-// CUDA 12's libraries, with which cuda.core and Numba load code: here a library is a module of the
-// context that it was loaded in, and a kernel is a function of the module.
+// CUDA 12's libraries, with which cuda.core and Numba load code. Here a library is a module of the
+// context in which it was loaded, and a kernel is a function of the module.
 #include <algorithm>
 
 #include "driver.hpp"

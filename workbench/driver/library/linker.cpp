@@ -22,7 +22,8 @@ std::unordered_map<u64, std::shared_ptr<Link>>& links() {
 void add(Link& link, std::string image, const std::string& name) {
   constexpr const char* archive = "!<arch>";
   if (image.starts_with(archive) && name.ends_with("libcudadevrt.a")) {
-    link.device_runtime = true;  // the link adds our PTX of it
+    // The link adds this package's PTX of it.
+    link.device_runtime = true;
     return;
   }
   std::string unpacked;

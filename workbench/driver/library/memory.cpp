@@ -1,4 +1,4 @@
-// Memory: which addresses exist, to the byte. Addresses are not reused soon, so that a stale one is
+// Memory: the valid addresses, to the byte. Addresses are not reused soon, so that a stale one is
 // noticed.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,12 +12,13 @@
 namespace workbench::driver {
 namespace {
 
-// Device addresses. Linux on x86-64 maps nothing there unasked: its lowest mappings, of a process
-// whose stack has no limit, begin at a third of all addresses.
+// Device addresses begin here. Linux on x86-64 maps nothing there by default: its lowest mappings,
+// of a process whose stack has no limit, begin at a third of all addresses.
 constexpr u64 kBase = u64{0x0200} << 32;
 constexpr u64 kEnd = u64{0x2a00} << 32;
 constexpr u64 kAlignment = 512;
-constexpr u64 kGap = u64{1} << 20;  // an index that runs away does not land in the next allocation
+// So large that an index which runs past the end does not reach the next allocation.
+constexpr u64 kGap = u64{1} << 20;
 constexpr u64 kPage = 4096;
 // From this size on an allocation has pages of its own, which go back to the host when it is freed.
 // glibc's heap would keep blocks of up to 32 MiB, and torch's allocator uses such blocks.

@@ -60,7 +60,8 @@ Function& own_function(Call& call, CUfunction handle) {
   return function;
 }
 
-// NVIDIA's driver accepts a buffer that is too small, and the kernel reads the memory behind it.
+// Refuses a buffer that is too small. NVIDIA's driver accepts it, and the kernel reads the memory
+// behind it.
 void check_buffer(const Function& function, std::size_t size) {
   const std::size_t wanted = function.facts.buffer_bytes, most = (wanted + 7) / 8 * 8;
   if (size >= wanted && size <= most) return;
@@ -187,8 +188,8 @@ void run(Call& call, const KernelNode& node, CUstream stream) {
   }
   if (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result != CUDA_ERROR_NOT_SUPPORTED &&
       result != CUDA_ERROR_UNKNOWN) {
-    // On a GPU the launch has long returned when the kernel fails: the next call reports it, and so
-    // does every later one.
+    // On a GPU the launch has already returned when the kernel fails, so the next call reports the
+    // fault, and so does every later one.
     context->fault = result, context->fault_text = why;
     return;
   }
@@ -199,8 +200,8 @@ void run(Call& call, const KernelNode& node, CUstream stream) {
   tell_activity(*context, stream, launch.name, launch.seconds, &launch, &function->facts);
 }
 
-// The blocks of a cooperative launch wait for each other: all of them must fit on the device at
-// once.
+// Refuses a cooperative launch whose blocks, which wait for each other, do not all fit on the
+// device at once.
 void check_all_fit(Call& call, const Function& function, const HookLaunch& launch) {
   const u64 threads = u64{launch.block[0]} * launch.block[1] * launch.block[2];
   const u64 blocks = u64{launch.grid[0]} * launch.grid[1] * launch.grid[2];
@@ -213,8 +214,8 @@ void check_all_fit(Call& call, const Function& function, const HookLaunch& launc
   }
 }
 
-// A kernel of a tile language is launched on a grid of tiles, in blocks of one thread. Its compiler
-// chose the threads, and the blocks that work on a tile together.
+// A kernel of a tile language is launched on a grid of tiles, in blocks of one thread. This
+// converts to the threads, and the blocks for each tile, that its compiler chose.
 HookLaunch in_threads(const HookFunction& facts, HookLaunch launch) {
   const auto is_one = [](u32 length) { return length == 1; };
   if (!facts.tile[0] || !std::all_of(launch.block, launch.block + 3, is_one)) return launch;
@@ -435,7 +436,8 @@ CU_API cuFuncGetAttribute(int* value, int which, CUfunction handle) {
       default:
         if (which >= CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET &&
             which <= CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE) {
-          out = 0;  // the kernel states the cluster that it requires
+          // The kernel states the cluster that it requires.
+          out = 0;
           break;
         }
         throw Refused{CUDA_ERROR_INVALID_VALUE,
@@ -449,8 +451,8 @@ CU_API cuFuncSetAttribute(CUfunction handle, int which, int value) {
     Function& function = own_function(call, handle);
     if (which == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
       return;  // a hint, and there is no cache to divide
-    if (which == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
-      return;  // the launch says how large its clusters may be
+    // The launch gives the size of its clusters.
+    if (which == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) return;
     if (which != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
       throw Refused{CUDA_ERROR_INVALID_VALUE,
                     "function attribute " + std::to_string(which) + " cannot be set"};

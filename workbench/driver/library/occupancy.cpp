@@ -1,5 +1,5 @@
 // Occupancy: the blocks of a kernel that fit on a multiprocessor, computed by
-// workbench.toolchain.occupancy, and the figures that follow.
+// workbench.toolchain.occupancy, and the values derived from it.
 #include <algorithm>
 
 #include "driver.hpp"
@@ -127,9 +127,10 @@ CU_API cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* out, CUfunction hand
   });
 }
 
-// The clusters that a device runs at a time, as if any of its multiprocessors could form one: a GPU
-// whose clusters do not divide a group of multiprocessors runs fewer. CuTe DSL asks with blocks of
-// 128 threads for a kernel that is compiled for one: the kernel's own limit does not count.
+// The clusters that a device runs at a time, as if any of its multiprocessors could form one; a GPU
+// whose clusters do not divide a group of multiprocessors runs fewer. CuTe DSL calls this with
+// blocks of 128 threads for a kernel that was compiled for blocks of one, so the kernel's own limit
+// does not count.
 CU_API cuOccupancyMaxActiveClusters(int* out, CUfunction handle, const CUlaunchConfig* config) {
   return entry([&](Call& call) {
     int& clusters = needed(out, "clusters");

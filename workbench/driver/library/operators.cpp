@@ -12,7 +12,7 @@ namespace {
 
 // The elements of a tensor; strides count in elements.
 struct Elements {
-  u64 address, size;  // bytes of one
+  u64 address, size;  // bytes of one element
   u64 rank;
   const s64 *sizes, *strides;
 };
@@ -21,7 +21,7 @@ struct Axis {
   u64 size, stride;  // bytes
 };
 
-// The axes, with neighbours joined where they are one; in any order if theirs does not matter.
+// The axes of a tensor, with adjacent axes joined where they form one; in any order if `any_order`.
 std::vector<Axis> axes_of(const Elements& tensor, bool any_order) {
   std::vector<Axis> axes;
   for (u64 i = 0; i < tensor.rank; ++i) {
@@ -91,7 +91,8 @@ struct Missing {
   u64 count = 0, first = 0;  // elements, the address of the first
 };
 
-// The elements of which nobody wrote some byte; with `flags` one for each element, in their order.
+// The elements of which some byte was never written; sets a flag for each element, in order, if
+// `flags` is not null.
 Missing missing(const Elements& tensor, u8* flags) {
   Missing found;
   const auto held = holder(tensor);
@@ -130,8 +131,8 @@ OPERATOR_API void workbench_driver_operator(CUstream stream, const char* name, u
   });
 }
 
-// Marks a tensor as written, but for the elements that are `unwritten`, if that is not null. These
-// were moved from memory at `source`.
+// Marks a tensor as written, except for the elements in `unwritten`, if that is not null. Those
+// were copied from memory at `source`.
 OPERATOR_API void workbench_driver_mark(const Elements* tensor, const u8* unwritten, u64 source) {
   entry([&](Call&) {
     if (!state().follows_writes) return;
@@ -140,12 +141,12 @@ OPERATOR_API void workbench_driver_mark(const Elements* tensor, const u8* unwrit
   });
 }
 
-// The number of elements that nobody wrote. Sets the flags of these, if `flags` is not null.
+// The number of elements that were never written. Sets their flags if `flags` is not null.
 OPERATOR_API u64 workbench_driver_unwritten(const Elements* tensor, u8* flags) {
   return answer_or(u64{0}, [&] { return missing(*tensor, flags).count; });
 }
 
-// Reports a read of elements that nobody wrote. They count as written from here on.
+// Reports a read of elements that were never written. They count as written from here on.
 OPERATOR_API void workbench_driver_read(const Elements* tensor, const char* reader) {
   entry([&](Call& call) {
     const Missing found = missing(*tensor, nullptr);

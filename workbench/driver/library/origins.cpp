@@ -1,5 +1,5 @@
-// What findings say of memory: where the host allocated it, and which launches used it. It is
-// recorded while written bytes are followed.
+// Origins of memory, for findings: where the host allocated it, and which launches used it. They
+// are recorded while written bytes are followed.
 #include <dlfcn.h>
 #include <execinfo.h>
 
@@ -14,8 +14,9 @@ namespace workbench::driver {
 namespace {
 
 constexpr std::size_t kMostLeft = 4096;
-// torch's allocator calls the driver under its lock, and another thread may wait for that with the
-// interpreter's lock, which the hook needs. It reports its blocks by itself.
+// torch's allocator calls the driver under its own lock. Another thread may wait for that lock
+// while it holds the interpreter's lock, which the hook needs; so its calls are skipped, and it
+// reports its blocks itself.
 constexpr const char* kTorchsAllocator = "libc10_cuda";
 
 bool within(u64 address, u64 begin, u64 bytes) { return address - begin < bytes; }
@@ -29,7 +30,8 @@ auto part_at(Parts& parts, u64 address) -> decltype(&*parts.begin()) {
   return within(address, found->first, found->second.bytes) ? &*found : nullptr;
 }
 
-// What is known of the memory at an address: of the block, if it is in one. Null without any.
+// The origin of the memory at an address: that of the block, if it is in one. Null if there is
+// none.
 Origin* origin_at(u64 address) {
   const auto allocation = find_allocation(address, 1);
   if (!allocation) return nullptr;
@@ -154,8 +156,8 @@ ORIGIN_API void workbench_driver_tensor(u64 address, const char* tensor, u32 ele
   });
 }
 
-// For workbench.driver: what is known of the memory at an address, which may be freed. Returns 0 if
-// nothing is.
+// For workbench.driver: the origin of the memory at an address, which may be freed. Returns 0 if it
+// is unknown.
 ORIGIN_API int workbench_driver_memory(u64 address, HookMemory* out) {
   return answer_or(0, [&] {
     const auto allocation = find_allocation(address, 1);
@@ -186,7 +188,7 @@ ORIGIN_API void workbench_driver_used(u64 address, u64 number) {
   });
 }
 
-// For workbench.driver: the latest launch wrote what nothing had written of the memory.
+// For workbench.driver: the latest launch wrote bytes of the memory that were unwritten before.
 ORIGIN_API void workbench_driver_wrote(u64 address) {
   answer_or(0, [&] {
     if (Origin* const origin = origin_at(address)) origin->wrote = origin->used;
@@ -194,7 +196,7 @@ ORIGIN_API void workbench_driver_wrote(u64 address) {
   });
 }
 
-// For workbench.driver, at the end: memory that launches wrote in part, and that nothing has
+// For workbench.driver, at the end: memory that launches wrote in part and that was never
 // completed. Writes as many as there is room for and returns their number.
 ORIGIN_API u64 workbench_driver_partly_written(HookMemory* out, u64 room) {
   return answer_or(u64{0}, [&] {

@@ -57,7 +57,8 @@ CU_API cuMemRangeGetAttributes(void** data, std::size_t* sizes, const int* which
   });
 }
 
-// Copies one range after the other, by the addresses; hints of their locations are not needed.
+// Copies one range after the other. The hints of locations are ignored, as the addresses are
+// enough.
 CU_API cuMemcpyBatchAsync_v2(const CUdeviceptr* to, const CUdeviceptr* from,
                              const std::size_t* sizes, std::size_t count, const void*,
                              const std::size_t*, std::size_t, CUstream stream) {

@@ -1,5 +1,5 @@
-// Launches that are refused. A program that does not ask for the error runs on with what its memory
-// held before, so that each is told to workbench.driver, with the calls that led to it.
+// Refused launches. A program that ignores the error goes on with the old content of its memory, so
+// each refused launch is reported to workbench.driver, with the calls that led to it.
 #include <execinfo.h>
 
 #include <array>
@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kMostFrames = 32;
 
-// After a kernel's fault every call is refused, and nothing of it is about the launch. An
-// interpreter that ends hears of nothing.
+// Whether the error is about the launch itself. After a kernel's fault every call is refused. When
+// the interpreter ends, nothing can be reported.
 bool is_about_the_launch(CUresult code) {
   switch (code) {
     case CUDA_SUCCESS:
@@ -52,7 +52,7 @@ u64 tell(const char* kernel, const CUlaunchConfig& config, CUresult code, const 
   return refusal.number;
 }
 
-// The text of the thread's latest error; telling of it must not replace that.
+// The text of the thread's latest error. It is saved because the report must not replace it.
 std::string latest() {
   const ThreadState* thread = thread_state();
   return thread ? thread->latest : std::string();
@@ -77,7 +77,7 @@ CUresult told_of_refusal(CUfunction function, const CUlaunchConfig& config,
     cuGetErrorName(result, &error);
     tell(name_of(function).c_str(), config, result, error, latest().c_str(), false);
   } catch (const std::bad_alloc&) {
-    // No memory: the report lacks it.
+    // Without memory the report lacks this launch.
   }
   return result;
 }
@@ -86,22 +86,23 @@ CUresult told_of_refusal(CUfunction function, const CUlaunchConfig& config,
 
 using namespace workbench::driver;
 
-// Beyond cuda.h, for the runtime: whether it tells of this thread's refused launches itself.
+// Beyond cuda.h, for the runtime: sets whether the runtime itself reports this thread's refused
+// launches.
 extern "C" __attribute__((visibility("default"))) void workbench_driver_refusals_by_runtime(
     int by_runtime) {
   if (ThreadState* const thread = thread_state())
     thread->runtime_tells_of_refusals = by_runtime != 0;
 }
 
-// Likewise: tells of a refused launch whose error the program finds by cudaGetLastError. Returns
-// its number, or 0.
+// Beyond cuda.h, for the runtime: reports a refused launch whose error the program finds by
+// cudaGetLastError. Returns its number, or 0.
 extern "C" __attribute__((visibility("default"))) u64
 workbench_driver_refused_launch(const char* kernel, const CUlaunchConfig* config, CUresult code,
                                 const char* error, const char* why) {
   return is_about_the_launch(code) ? tell(kernel, *config, code, error, why, true) : 0;
 }
 
-// Likewise: the program has asked for the error of a refused launch.
+// Beyond cuda.h, for the runtime: the program has read the error of a refused launch.
 extern "C" __attribute__((visibility("default"))) void workbench_driver_fetched(u64 number) {
   try {
     std::unique_lock lock(state().mutex);
@@ -109,6 +110,6 @@ extern "C" __attribute__((visibility("default"))) void workbench_driver_fetched(
     lock.unlock();
     to.fetched(number);
   } catch (const Refused&) {
-    // The interpreter ends, and with it the report.
+    // The interpreter ends, and its report with it.
   }
 }

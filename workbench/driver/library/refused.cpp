@@ -1,5 +1,5 @@
-// Entry points that clients link against or look up and that are not supported here. Each says what
-// is missing.
+// Entry points that clients link against or look up, and that are not supported here. Each error
+// names the missing feature.
 #include "driver.hpp"
 
 using namespace workbench::driver;
@@ -31,7 +31,7 @@ constexpr const char* kPeers = ": devices do not see each other's memory";
 constexpr const char* kProfiler = ": there is no profiler; workbench.trace says what a kernel did";
 }  // namespace
 
-// The arguments do not matter: a caller may pass more than a function takes.
+// The arguments are ignored: a caller may pass more than a function takes.
 #define REFUSED(name, why) \
   CU_API name() { return remember(CUDA_ERROR_NOT_SUPPORTED, #name, why); }
 
@@ -231,7 +231,7 @@ REFUSED(cuLogsUnregisterCallback, kLogs)
 REFUSED(cuLibraryGetManaged, kManaged)
 REFUSED(cuLibraryGetUnifiedFunction, kByName)
 
-// NVRTC asks any driver in the process for a table of its private cache, and works without it.
+// NVRTC queries any driver in the process for a table of its private cache, and works without it.
 // NVIDIA's CUDA runtime does not work without such tables.
 REFUSED(cuGetExportTable,
         ": tables that NVIDIA's driver shares with its static runtime, which runs on that driver "

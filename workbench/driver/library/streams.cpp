@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kGreatestPriority = -5;
 
-// Handles of default streams beside null.
+// Handles of default streams, in addition to null.
 enum : u64 { kLegacy = 1, kPerThread = 2 };
 
 bool is_default(const Context& context, CUstream stream) { return !stream_number(context, stream); }
@@ -60,7 +60,7 @@ void record(Context& context, Event& event, CUstream stream) {
   event.capture = nullptr;
   event.time = ready(context, stream);
   event.recorded = true;
-  // From here on somebody may ask for times; before that no launch pays for the statistics.
+  // From here on times may be queried; before that no launch pays for the statistics.
   if (!(event.flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
 }
 

@@ -1,5 +1,5 @@
-// A client's objects that graphs keep alive. Their ends may call the interpreter, so they are
-// called without the lock.
+// A client's objects that graphs keep alive. Their destructor functions may call the interpreter,
+// so they are called without the lock.
 #include <algorithm>
 
 #include "driver.hpp"
@@ -7,7 +7,7 @@
 namespace workbench::driver {
 namespace {
 
-// The pending ends of user objects.
+// The pending destructor functions of user objects.
 struct Ends {
   std::mutex mutex;
   std::list<std::pair<CUhostFn, void*>> waiting;

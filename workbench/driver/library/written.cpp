@@ -32,7 +32,7 @@ void for_each_word(Words& written, u64 offset, u64 bytes, Visit&& visit) {
   }
 }
 
-// 32 bits from bit `from` on, which may be negative.
+// The 32 bits from bit `from` on; `from` may be negative.
 u32 window(const std::vector<u32>& bits, s64 from) {
   const auto word = [&](s64 at) {
     const bool inside = at >= 0 && at < static_cast<s64>(bits.size());

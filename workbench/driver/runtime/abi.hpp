@@ -1,4 +1,4 @@
-// What a program that was compiled for the CUDA runtime (13.0) passes: its types, codes and
+// The binary interface of programs that were compiled for the CUDA runtime (13.0): types, codes and
 // structs. driver_types.h defines them; it is not needed to build this library.
 // tests/driver/test_runtime.py compares the two.
 #pragma once
@@ -7,8 +7,8 @@
 using cudaError_t = int;
 
 #define CUDA_API extern "C" __attribute__((visibility("default"))) cudaError_t
-// A second spelling, for programs compiled with --default-stream per-thread, of what has nothing to
-// do with streams here.
+// A second name, for programs compiled with --default-stream per-thread, of a function that does
+// not depend on streams here.
 #define ALIAS(name, suffix) \
   extern "C" __attribute__((visibility("default"), alias(#name))) decltype(name) name##suffix;
 
@@ -105,7 +105,7 @@ struct MemcpyNodeParams {
   Copy3D copy;
 };
 
-// Parameters of a node of whichever kind; of most kinds they are laid out as the driver's.
+// Parameters of a node of any kind; for most kinds their layout is the driver's.
 struct NodeParams {
   int type, reserved0[3];
   union {
@@ -129,7 +129,7 @@ struct DeviceProperties {
   int major, minor;
   std::size_t textureAlignment, texturePitchAlignment;
   int multiProcessorCount, integrated, canMapHostMemory;
-  int textures[25], surfaces[14];  // sizes: there are none
+  int textures[25], surfaces[14];  // sizes of textures and surfaces, which are not supported
   std::size_t surfaceAlignment;
   int concurrentKernels, ECCEnabled, pciBusID, pciDeviceID, pciDomainID, tccDriver,
       asyncEngineCount, unifiedAddressing;

@@ -1,7 +1,7 @@
-// The functions of the CUDA runtime and driver that CuTe DSL's compiled host code calls: its own
-// library has them, with an underscore before NVIDIA's name, over the static runtime, which runs on
-// NVIDIA's driver alone. This library stands before that one (driver/clients/cute_dsl.py) and leads
-// them to the runtime over the simulated driver.
+// The functions of the CUDA runtime and driver that CuTe DSL's compiled host code calls. Its own
+// library defines them, with an underscore before NVIDIA's name, over the static runtime, which
+// only works with NVIDIA's driver. This library is loaded before that one
+// (driver/clients/cute_dsl.py) and forwards the calls to the runtime over the simulated driver.
 #include "abi.hpp"
 
 #ifdef __x86_64__
@@ -10,7 +10,7 @@
 #define JUMP "b "
 #endif
 
-// A jump leaves the arguments as they are, whatever they are.
+// A jump leaves all arguments as they are.
 #define FORWARD_TO(name, to) \
   __asm__(".globl _" #name "\n.type _" #name ", %function\n_" #name ":\n  " JUMP #to "@PLT\n");
 #define FORWARD(name) FORWARD_TO(name, name)

@@ -11,14 +11,15 @@ u64 workbench_driver_storage(u64 address);
 // Sets whether null is this thread's own stream (1) or the shared one. Returns the previous
 // setting.
 int workbench_driver_null_stream(int per_thread);
-// Whether the runtime tells of this thread's refused launches, or the driver.
+// Sets whether the runtime or the driver reports this thread's refused launches.
 void workbench_driver_refusals_by_runtime(int by_runtime);
-// Tells of a refused launch; returns its number, or 0 if nobody need know of it.
+// Reports a refused launch. Returns its number, or 0 if there is nothing to report.
 u64 workbench_driver_refused_launch(const char* kernel, const CUlaunchConfig* config, CUresult code,
                                     const char* error, const char* why);
-// The program has asked for the error of the refused launch with this number.
+// The program has read the error of the refused launch with this number.
 void workbench_driver_fetched(u64 number);
-// The error of a fault in this thread's latest launches after which checks went on; once.
+// The error of a fault in this thread's latest launches that checks let go on. Each error is
+// returned once.
 CUresult workbench_driver_take_found();
 // Whether an earlier kernel failed in the current context; and its fault.
 int workbench_driver_has_fault();

@@ -236,7 +236,7 @@ cudaError_t failed(cudaError_t code, const std::string& why) noexcept {
       refusals().texts.insert(why);
     }
   } catch (const std::bad_alloc&) {
-    // No memory for the message: the code has to do.
+    // Without memory for the message only the code is returned.
   }
   return code;
 }
@@ -298,7 +298,7 @@ extern "C" __attribute__((visibility("default"))) void workbench_runtime_refused
     std::lock_guard lock(refusals().mutex);
     refusals().texts.insert(text);
   } catch (const std::bad_alloc&) {
-    // No memory: it is missing in the list.
+    // Without memory the list lacks this call.
   }
 }
 

@@ -20,7 +20,7 @@ CUlaunchConfig driver_config(const LaunchConfig& config) {
           config.attribute_count};
 }
 
-// While an object of this class lives, the driver tells nobody of this thread's refused launches.
+// While an object of this class lives, the driver does not report this thread's refused launches.
 class RefusalsByRuntime {
  public:
   RefusalsByRuntime() { workbench_driver_refusals_by_runtime(1); }
@@ -28,7 +28,7 @@ class RefusalsByRuntime {
   ~RefusalsByRuntime() { workbench_driver_refusals_by_runtime(0); }
 };
 
-// Keeps a refused launch until the program asks for its error.
+// Keeps a refused launch until the program reads its error.
 void refused(const void* kernel, const LaunchConfig& config, cudaError_t code) {
   const auto said = thread().told.find(code);
   const std::string why = said == thread().told.end() ? "" : said->second;
@@ -63,7 +63,7 @@ cudaError_t launch(const void* kernel, const LaunchConfig& config, void** parame
   try {
     if (result) refused(kernel, config, result);
   } catch (const std::bad_alloc&) {
-    // No memory: the report lacks it.
+    // Without memory the report lacks this launch.
   }
   return result;
 }

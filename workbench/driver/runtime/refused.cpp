@@ -1,5 +1,5 @@
-// Functions of the real library that are not supported here. Each says what is missing and what to
-// use instead.
+// Functions of the real library that are not supported here. Each error names the missing feature
+// and a replacement.
 #include "runtime.hpp"
 
 using namespace workbench::runtime;
@@ -23,7 +23,7 @@ constexpr const char* kTables =
     ": tables that NVIDIA's driver and its libraries share; nothing here has them";
 }  // namespace
 
-// The arguments do not matter: a caller may pass more than a function takes.
+// The arguments are ignored: a caller may pass more than a function takes.
 #define REFUSED(name, why) \
   CUDA_API name() { return failed(cudaErrorNotSupported, std::string(#name) + why); }
 

@@ -9,8 +9,8 @@
 namespace workbench::runtime {
 namespace {
 
-// nvcc's wrapper around a fat binary. With -rdc=true its second version stands for several, which
-// are linked when they are loaded.
+// nvcc's wrapper around a fat binary. With -rdc=true its second version stands for several fat
+// binaries, which are linked when they are loaded.
 struct Wrapper {
   u32 magic, version;
   const void* data;
@@ -70,7 +70,8 @@ void place_managed(Binary& binary, CUmodule module) {
   }
 }
 
-// Loading is not the program's own work, so it invalidates no capture of a stream.
+// While an object of this class lives, loading invalidates no capture of a stream, as it is not the
+// program's own work.
 class OutsideCaptures {
  public:
   OutsideCaptures() { must(cuThreadExchangeStreamCaptureMode(&mode_)); }
@@ -225,8 +226,8 @@ REGISTRATION void __cudaRegisterManagedVar(void** handle, void** pointer, char*,
   binary_of(handle)->managed.push_back({pointer, name});
 }
 
-// Host variables that device code uses, and tables of functions for both sides: no PTX that runs
-// here refers to them.
+// Host variables that device code uses, and tables of functions for both sides, are ignored: no PTX
+// that runs here refers to them.
 REGISTRATION void __cudaRegisterHostVar(void**, const char*, char*, std::size_t) {}
 REGISTRATION void __cudaRegisterUnifiedTable(void**, void*) {}
 

@@ -1,4 +1,5 @@
-// The runtime's own state, and the frame in which each of its calls runs. All else is the driver's.
+// The runtime's own state, and the frame in which each of its calls runs. All other state is the
+// driver's.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -9,7 +10,7 @@
 #include "abi.hpp"
 #include "driver_api.hpp"
 
-// Of errors.cpp.
+// Defined in errors.cpp.
 extern "C" const char* cudaGetErrorName(cudaError_t code);
 
 namespace workbench::runtime {
@@ -20,7 +21,7 @@ struct Failed {
   std::string why;
 };
 
-// A launch that <<<>>> has configured and not yet made.
+// A launch that <<<>>> has configured and not yet started.
 struct Configuration {
   Dim3 grid, block;
   std::size_t dynamic_shared;
@@ -31,10 +32,10 @@ struct Thread {
   bool initialised = false;
   cudaError_t last = cudaSuccess;
   unsigned last_reset = 0;   // number of earlier calls of cudaDeviceReset
-  int device = 0;            // cudaSetDevice's, until a context is current
+  int device = 0;            // set by cudaSetDevice, until a context is current
   unsigned resets_seen = 0;  // the same number when the current context was made current
   std::vector<Configuration> configured;
-  // Launches that were refused and whose error nobody has asked for: number and error.
+  // Refused launches whose error the program has not read: number and error.
   std::vector<std::pair<u64, cudaError_t>> refused;
   std::map<cudaError_t, std::string> told;  // messages of cudaGetErrorString, by code
 };

@@ -1,4 +1,4 @@
-"""Attention operators that torch has for GPUs alone (flash, memory-efficient, cuDNN), composed of products and softmax.
+"""Attention operators that torch only has for GPUs (flash, memory-efficient, cuDNN), composed of products and softmax.
 
 A program reaches them through `torch.nn.attention.sdpa_kernel`. Like torch's kernels they compute in float32 and round
 once; ``is_causal`` aligns the mask to the top left.

@@ -1,4 +1,4 @@
-"""Products of matrices with a scale for each block of a row, which torch multiplies on GPUs alone."""
+"""Products of matrices with a scale for each block of a row, which torch only has for GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def scaled_mm(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None,
     scale_result: Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return ``a @ b`` of scaled factors; torch's own operator for the host knows all scales but those of blocks."""
+    """Return ``a @ b`` of scaled factors; torch's operator for the host supports all scales but those of blocks."""
     device = a.device
     if scale_a.dtype not in _BLOCKS or scale_b.dtype != scale_a.dtype:
         given = [one if one is None else one.cpu() for one in (a, b, scale_a, scale_b, bias, scale_result)]

@@ -1,4 +1,4 @@
-"""Operators that torch has for GPUs alone, composed of other operators."""
+"""Operators that torch only has for GPUs, composed of other operators."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def prepare(say: Callable[[str], object] = print) -> Path:
     """
     torch = installed_torch()
     if torch is None:
-        raise DeviceUnavailableError(f"There is no torch here: {_BUILDS}")
+        raise DeviceUnavailableError(f"torch is not installed: {_BUILDS}")
     if torch.problem is None:
         say(f"compiling the operators of torch {torch.version}")
     return compiled(torch)
@@ -124,7 +124,7 @@ def _compile(sources: list[Path], torch: Torch, path: Path) -> None:
 
 
 def _made(compilers: CompilerRuns, path: Path, *command: str) -> str:
-    """Let a compiler make a file, sealed when it is whole; return the end of its error output if it fails, else ""."""
+    """Run a compiler and seal the file that it makes; return the end of its error output if it fails, else ""."""
     new = path.with_suffix(f"{path.suffix}.new")
     status, log = compilers.run(*command, "-o", str(new))
     if status:

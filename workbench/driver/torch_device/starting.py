@@ -87,7 +87,7 @@ def _started(
     if driver.simulated:
         torch = library.installed_torch()
         if torch is None:
-            raise DeviceUnavailableError("There is no torch here: python -m pip install torch")
+            raise DeviceUnavailableError("torch is not installed: python -m pip install torch")
         library.compiled(torch)  # so that what it lacks is reported here, not by a later import of torch
         attach(torch)
         given = {"model": model, "devices": devices, "memory_bytes": memory_bytes, "exact_name": exact_name}

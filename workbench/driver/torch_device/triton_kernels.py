@@ -110,7 +110,8 @@ def _take_first(autotuner: Any) -> None:
     """Make the autotuner stop at the first configuration that runs, and keep no result of it on disk.
 
     The later configurations get no time at all: a program that stores the times of its autotuners would store infinite
-    ones. Triton's own files are neither read nor written, because a whole search would take the choice for its result.
+    ones. Triton's own files are neither read nor written, because a later full search would take this choice for its
+    own result.
     """
     prune, bench = autotuner.prune_configs, autotuner._bench
 

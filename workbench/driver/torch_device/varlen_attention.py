@@ -1,6 +1,6 @@
 """Attention operators over sequences of different lengths, packed into [tokens, heads, head size].
 
-torch has these operators for GPUs alone; nested tensors and ``varlen_attn`` call them. Each sequence is an attention of
+torch only has these operators for GPUs; nested tensors and ``varlen_attn`` call them. Each sequence is an attention of
 its own; without ``cu_seqlens`` each member of a batch is one. FlashAttention aligns masks and windows to the bottom
 right, the memory-efficient kernel by ``custom_mask_type``, cuDNN's to the top left.
 """

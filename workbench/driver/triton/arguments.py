@@ -1,4 +1,4 @@
-"""Arguments of a Triton function that have no address, or a dtype that Triton lacks: refused by the argument's name."""
+"""Refusal, by name, of a Triton function's arguments that have no address, or a dtype that Triton lacks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def _refuse(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error
         if value.dtype.is_complex:
             got = f"a tensor of {str(value.dtype).removeprefix('torch.')}"
             remedy = "Pass torch.view_as_real(x), whose last dimension has the two parts."
-            raise ArgumentError(where, got, "a tensor of one of Triton's dtypes, which are real", remedy) from error
+            raise ArgumentError(
+                where, got, "a tensor of a dtype of Triton, which has no complex ones", remedy
+            ) from error
 
 
 def _named(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

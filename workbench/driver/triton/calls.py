@@ -50,7 +50,7 @@ def run_call(
 
     for name, value in (("block", block), ("shared_bytes", shared_bytes or None), ("cluster", options.cluster)):
         if value is not None:
-            raise ArgumentError(name, value, "nothing", "A Triton kernel defines its own: leave it out.")
+            raise ArgumentError(name, value, "no value", "A Triton kernel sets its own: leave it out.")
     if isinstance(grid, int):
         grid = (grid,)
     unwritten = [args[position] for position in options.uninitialised]

@@ -1,7 +1,7 @@
 """Triton on the PTX machine: its own JIT, compiler and autotuner, with CPU tensors and without a GPU.
 
-`simulated_triton` makes a driver of ours Triton's active one. Triton then compiles as it does for a GPU of that
-architecture, down to the PTX. Its last stage, the assembler, runs when registers or machine code are first read.
+`simulated_triton` replaces Triton's active driver. Triton then compiles as it does for a GPU of that architecture, down
+to the PTX. Its last stage, the assembler, runs when registers or machine code are first read.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ def simulated_triton(
     except ImportError as error:
         raise MissingToolError(f"Triton cannot be imported ({error}). python -m pip install triton") from error
     if not hasattr(knobs.runtime, "add_stages_inspection_hook"):
-        raise MissingToolError("This Triton has no hook for its stages. python -m pip install 'triton>=3.7'")
+        raise MissingToolError("This version of Triton has no hook for its stages. python -m pip install 'triton>=3.7'")
     found = checked_model(arch, model)
     refuse_interpreter()
     seconds_limit = seconds_of(seconds_limit)
     if not force and (name := _real_gpu()) is not None:
         raise DeviceUnavailableError(
-            f"simulated_triton() would take the place of a real GPU, {name}. Pass force=True to run on the PTX machine."
+            f"simulated_triton() would replace a real GPU, {name}. Pass force=True to run on the PTX machine."
         )
     options = LaunchOptions(checks=checks, statistics=trace, seconds_limit=seconds_limit)
     return SimulatedTriton(found, options, inductor=inductor, store=store)

@@ -61,7 +61,7 @@ def compiling(session: TritonSession) -> Iterator[None]:
         ) from error
     if not hasattr(config, "cpu_backend"):
         raise MissingToolError(
-            "This torch writes no Triton for tensors on the CPU. python -m pip install 'torch>=2.13'"
+            "This Inductor generates no Triton code for CPU tensors. Update torch: python -m pip install 'torch>=2.13'"
         )
 
     def forget() -> None:

@@ -107,7 +107,7 @@ class TritonDriver(DriverBase):
         return args
 
     def _load(self, name: str, blob: bytes, shared: int, device: int) -> tuple[Any, ...]:
-        """Return the kernel, ready to run. Raises UnsupportedInstructionError for PTX that the machine does not run."""
+        """Return the kernel, ready to run. Raises UnsupportedInstructionError for unsupported PTX."""
         if blob.startswith(ELF):
             raise ArgumentError(
                 "kernel", f"{name}, compiled to machine code", "PTX", "Compile it again under simulated_triton()."
@@ -121,8 +121,8 @@ class TritonDriver(DriverBase):
             if self._target.arch < 90:
                 raise
             raise UnsupportedInstructionError(
-                f"{name} for sm_{self._target.arch}: the PTX machine does not run all that Triton makes for it. For "
-                f'sm_80: simulated_triton("sm_80"), or --arch sm_80.\n{error}'
+                f"{name} for sm_{self._target.arch}: the PTX machine does not support every instruction that Triton "
+                f'generates for it. Compile for sm_80: simulated_triton("sm_80"), or --arch sm_80.\n{error}'
             ) from error
         return program, kernel, 0, 0, limits_of(self.session.arch).threads_per_block
 
@@ -250,7 +250,7 @@ def _session() -> TritonSession:
     session = getattr(driver._active, "session", None)  # ``driver.active`` would look for a GPU
     if session is None:
         raise DeviceUnavailableError(
-            "This kernel was loaded for the PTX machine, and simulated_triton() has ended. Launch it before that."
+            "This kernel was loaded for the PTX machine, and simulated_triton() has ended. Launch it before it ends."
         )
     return session
 

@@ -1,4 +1,4 @@
-"""Predicted times in the place of measured ones, wherever Triton and ``triton.testing`` measure."""
+"""Predicted times in place of those that Triton and ``triton.testing`` would measure."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def content_of(tensor: Any) -> bytes:
 
 @contextlib.contextmanager
 def _operators() -> Iterator[Counter[str]]:
-    """Count torch's operators within the block, those left out that compute nothing."""
+    """Count torch's operators within the block, except those that compute nothing."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     found: Counter[str] = Counter()
@@ -212,14 +212,14 @@ def _fits(own: Any, value: Any) -> bool:
 
 
 def _keep_builds(folder: Path) -> None:
-    """Let compilations go to a folder of this solution's content: the next time they are there."""
+    """Keep compilations in a folder named after this solution's content, for its next judgement."""
     for name in ("WORKBENCH_HOME", "WORKBENCH_CACHE", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         os.environ[name] = str(folder / name.lower())
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
 
 
 def _functions() -> dict[str, Any]:
-    """Return the functions and classes that a solution has no business to replace, by name."""
+    """Return the functions and classes that a solution must not replace, by name."""
     import torch
 
     found: dict[str, Any] = {}

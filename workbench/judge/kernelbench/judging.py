@@ -70,7 +70,7 @@ def check_kernelbench(
         memory_mib: memory of the device, and limit of the process beyond the memory that torch takes.
 
     Raises:
-        ArgumentError: a file that is no problem, or arguments that cannot be used.
+        ArgumentError: a file that is not a problem, or arguments that cannot be used.
         WorkbenchError: a reference that fails.
     """
     check_limits(seconds, memory_mib)
@@ -125,7 +125,7 @@ def _require_drawn(problem: KernelBenchProblem, reference: Reference, answers: S
     other = answers[1] if len(answers) > 1 else reference.answer(drawn(1)[0])
     if all(torch.equal(answers[0].results[name], other.results[name]) for name in other.results):
         what = f"{problem.path.name}, whose answer is the same for every seed"
-        raise ArgumentError("problem", what, "one whose results follow from drawn inputs", "Constants would pass.")
+        raise ArgumentError("problem", what, "one whose results depend on random inputs", "Constants would pass.")
 
 
 class _Trial:
@@ -249,7 +249,7 @@ class _Trial:
             return  # it depends on the output of its kernels
         if self._reference.check(answer, outputs).ok:
             if not head.get("launches"):
-                raise Failed("cached", "no kernel was launched for inputs that had been there before")
+                raise Failed("cached", "no kernel was launched for inputs that an earlier call had")
             names = ", ".join(_counts(head)) or "what it kept"
             raise Failed(
                 "no_kernel", f"the results are right without its {head['launches']} launches: they come from {names}"

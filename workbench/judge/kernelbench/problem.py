@@ -55,7 +55,7 @@ class KernelBenchProblem:
 
     @classmethod
     def read(cls, path: Path) -> KernelBenchProblem:
-        """Read the file, at its own sizes. Raises ArgumentError for a file that is no problem."""
+        """Read the file, at its own sizes. Raises ArgumentError for a file that is not a problem."""
         try:
             text = path.read_text()
             tree = ast.parse(text)
@@ -219,7 +219,7 @@ def _add(found: dict, name: str, value: ast.expr, holder: Any, index: int | None
         else:
             holder[index] = constant
 
-    if size is None:  # the value is no integer, so the name is not a size
+    if size is None:  # the value is not an integer, so the name is not a size
         found.setdefault(name, []).extend([(0, replace)] * 2)
     else:
         found.setdefault(name, []).append((size, replace))

@@ -57,7 +57,7 @@ class Reference:
     def answer(self, seed: int) -> ReferenceAnswer:
         """Draw inputs and compute their results.
 
-        Raises ArgumentError if the results are no tensors or change from call to call, WorkbenchError if the reference
+        Raises ArgumentError if the results are not tensors or change from call to call, WorkbenchError if the reference
         fails.
         """
         try:
@@ -82,7 +82,9 @@ class Reference:
             torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(returned, again, strict=True)
         ):
             what = f"{self._problem.path.name}: Model draws random numbers as it runs"
-            raise ArgumentError("problem", what, "a model whose result follows from its inputs", "Call .eval() in it.")
+            raise ArgumentError(
+                "problem", what, "a model whose result depends only on its inputs", "Call .eval() in it."
+            )
         named = {f"input{index}": value for index, value in enumerate(copied(inputs))}
         try:
             exact, arithmetic = self._contract.recorded_answer(named)

@@ -96,7 +96,7 @@ class Rounded(TorchDispatchMode):
         self._dtype = dtype
 
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-        """Compute the operation, and round a float64 result that is no view."""
+        """Compute the operation, and round a float64 result that is not a view."""
         result = function(*args, **(kwargs or {}))
         if function.is_view or not isinstance(result, torch.Tensor) or result.dtype != torch.float64:
             return result

@@ -41,7 +41,7 @@ class OwnCase(Remade):
             raise ArgumentError(f"case {self.name!r}", what, ", ".join(self.contract.parameters), remedy)
         for name, size in self.sizes.items():
             if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-                remedy = "What is no argument of the op is a size of its inputs."
+                remedy = "What is not an argument of the op is a size of its inputs."
                 raise ArgumentError(f"case size {name!r}", repr(size), "a whole number, or several", remedy)
 
     @property
@@ -119,7 +119,9 @@ class OwnCase(Remade):
             if digest(arguments[name]) != before:
                 remedy = f"Draw with its generator: {name}=lambda generator: torch.rand(3, generator=generator)."
                 allowed = "a function that makes the same tensor each time"
-                raise ArgumentError(f"input {name!r}", "a function of other values each time", allowed, remedy)
+                raise ArgumentError(
+                    f"input {name!r}", "a function that returns other values each time", allowed, remedy
+                )
         return self.contract.recorded_answer(arguments)
 
     def reference(self) -> dict[str, torch.Tensor]:

@@ -20,7 +20,7 @@ class CppText:
 
     @classmethod
     def of(cls, where: str, given: Any) -> CppText:
-        """Parse a declared value; text that is no expression, or is a function's name such as ``float``, is C++."""
+        """Parse a declared value; text that is not an expression, or is a function's name such as ``float``, is C++."""
         if isinstance(given, str) and given.strip() in FUNCTIONS:
             return cls(given, None)
         try:

@@ -282,7 +282,7 @@ class CudaPart:
     def of(cls, unit: Source, known: Mapping[str, KernelDeclaration], one: Step, prefix: str) -> CudaPart:
         """Parse a step; messages put ``prefix`` before the names of its arguments."""
         if one.block is None:
-            raise ArgumentError(f"{prefix}block", None, "threads per block", 'block="NUM_THREADS"')
+            raise ArgumentError(f"{prefix}block", None, "threads per block", 'For example block="NUM_THREADS".')
         declaration = known.get(_base(one.kernel))
         if declaration is None:
             listed = ", ".join(known) or "none"

@@ -30,7 +30,7 @@ def load_op(text: str) -> Op:
 
     The file is run as a module; its folder comes first on the import path, where worker processes find it, too. Raises
     ArgumentError for a file that does not exist, UserFileError for one that raises an error, and UnknownNameError for a
-    name that is no op.
+    name that is not an op.
     """
     if (named := op_file(text)) is None:
         return registry.get(text)
@@ -63,7 +63,7 @@ def load_kernel(text: str, arch: str | None = None, macros: Mapping[str, Any] | 
     if kind == "ptx":
         for argument, value in (("arch", arch), ("config", macros)):
             if value:
-                raise ArgumentError(argument, repr(value), "nothing with PTX", "Its compiler has decided that already.")
+                raise ArgumentError(argument, repr(value), "no value with PTX", "PTX is compiled already.")
         module: Module = load_ptx(path, device="sim")
     else:
         module = load_cuda(path, device="sim", arch=arch, macros=macros)
@@ -74,13 +74,13 @@ def load_kernel(text: str, arch: str | None = None, macros: Mapping[str, Any] | 
 
 
 def _module(file: Path) -> ModuleType:
-    """Return the file as the module of its own name, so that other processes can import what is pickled by name."""
+    """Return the file as the module of its own name, so that other processes can unpickle its objects by name."""
     known = sys.modules.get(file.stem)
     if known is not None:
         if Path(getattr(known, "__file__", None) or "").resolve() == file:
             return known
         what = f"{file.name}: a module {file.stem!r} is loaded already"
-        raise ArgumentError("op", what, "a file of a name of its own", "Rename it.")
+        raise ArgumentError("op", what, "a file with a name that no other op has", "Rename it.")
     try:
         return run_file(file)
     except (Exception, SystemExit) as error:

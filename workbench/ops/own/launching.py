@@ -73,7 +73,7 @@ class Declared(Remade):
         for name, values in tune.items():
             if not isinstance(name, str) or not name.isidentifier() or name in FUNCTIONS or name in contract.parameters:
                 remedy = "A tunable is a name that neither an argument nor a function of expressions has."
-                raise ArgumentError("tune", repr(name), "a name of its own", remedy)
+                raise ArgumentError("tune", repr(name), "a name that nothing else has", remedy)
             values = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
             if not values or len(set(values)) < len(values):
                 raise ArgumentError(f"tune[{name!r}]", values, "one or more different values", "Correct it.")

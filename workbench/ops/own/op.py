@@ -307,7 +307,7 @@ def op(
         namespace: namespace of the op under ``torch.ops``.
 
     Raises:
-        ArgumentError: the function cannot be a reference, or the name is no identifier or that of a package's op.
+        ArgumentError: the function cannot be a reference, or the name is not an identifier or that of a package's op.
     """
     if function is None:
         given = {key: value for key, value in locals().items() if key != "function"}
@@ -321,7 +321,7 @@ def op(
     if tensors is not None:
         if tolerance is not None or minimum_bytes is not None:
             remedy = "The cases of a described op say what is right, and what must cross memory."
-            raise ArgumentError("tolerance, minimum_bytes", "a value", "None beside tensors=", remedy)
+            raise ArgumentError("tolerance, minimum_bytes", "a value", "None with tensors=", remedy)
         made: Op = describe(
             function,
             name,

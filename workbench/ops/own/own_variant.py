@@ -49,7 +49,7 @@ class OwnVariant(Variant):
 
     @functools.cached_property
     def passed(self) -> tuple[str, ...]:
-        """Names that kernels take as arguments just as they are, in order; the tensors among them go by address."""
+        """Names that kernels take as arguments unchanged, in order; tensors among them are passed by address."""
         names = (one.names[0] for part in self.parts for _, one in part.arguments if one.is_name)
         return tuple(dict.fromkeys(names))
 

@@ -121,7 +121,7 @@ def _without_autotuner(function: Any, tune: Mapping, default: Any) -> tuple[Any,
         return function, tune, default, []
     if tune:
         remedy = "Its configurations are the space."
-        raise ArgumentError("tune", dict(tune), "nothing beside @triton.autotune", remedy)
+        raise ArgumentError("tune", dict(tune), "no value with @triton.autotune", remedy)
     space = {name: tuple(dict.fromkeys(one[name] for one in configs)) for name in configs[0]}
     return function, space, default or configs[0], configs
 
@@ -253,7 +253,7 @@ class TritonPart:
             promised = value % _SPECIALISED == 0 and parameter not in self._unspecialised
             return f"{kind}:{_SPECIALISED}" if promised else kind
         allowed = "a tensor, a number or a bool"
-        raise ArgumentError(expression.where, type(value).__name__, allowed, f"{parameter} cannot be that.")
+        raise ArgumentError(expression.where, type(value).__name__, allowed, f"{parameter} cannot have this type.")
 
 
 def _expression(where: str, given: Any) -> Expression:

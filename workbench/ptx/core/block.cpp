@@ -1,4 +1,4 @@
-// One block after the other on one worker: registers, barriers, the watchdog, faults.
+// Runs one block after the other on one worker: registers, barriers, the watchdog and faults.
 #include <algorithm>
 #include <cfenv>
 #include <chrono>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-// Which one of the three registers for x, y and z that begin with `x`.
+// The axis (0, 1, 2 for x, y, z) of a special register whose group of three begins with `x`.
 constexpr u32 axis_of(Special special, Special x) {
   return static_cast<u32>(special) - static_cast<u32>(x);
 }
@@ -37,23 +37,24 @@ constexpr u32 parts_of(const Kernel& kernel) {
 
 class BlockRunner {
  public:
-  // `clocks`: those of its cluster, if it is for one.
+  // `clocks`: the clocks of the block's cluster; null where the block uses its own.
   BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks = nullptr);
-  // `cluster`: the one that it belongs to, with the blocks up to this one; null for a block alone.
+  // `cluster`: the cluster that the block belongs to, filled up to this block; null for a block
+  // alone.
   void start(s64 index, Cluster* cluster = nullptr);
-  // Gives each warp a turn. False once the block is done, or need not run any more.
+  // Gives each warp a turn. Returns false once the block is done or no longer has to run.
   bool turn();
-  // Whether it waits in plain memory for somebody else, as was proved once; and once more since
-  // prove_again().
+  // Whether the block waits in plain memory for another block, as one proof found; proved(): as a
+  // second proof found, begun by prove_again().
   bool waits() const { return waits_; }
   bool proved() const { return proved_; }
   void prove_again();
   WaitingBlock waiting() const;
-  // Whether what it waits for lies in memory that the host may change.
+  // Whether the block waits for memory that the host may change.
   bool waits_for_host() const;
-  // Notes, once, that a block which starts later may have to end its wait.
+  // Notes, once, that only a block which starts later can end the wait of this one.
   void note_later_block();
-  // The finding about its wait.
+  // The finding that describes the block's wait.
   Finding wait(Problem problem) const;
   Block block;
 
@@ -84,26 +85,27 @@ class BlockRunner {
   Clocks own_clocks_;
   Shadow shadow_;
   std::vector<Warp> warps_;
-  Cluster alone_;  // of one block
+  Cluster alone_;  // the cluster of a block that is alone
   struct BlockSpecial {
     Special special;
     u32 slot;
-    u32 value = 0;        // which every warp's register holds
-    bool filled = false;  // there is one
+    u32 value = 0;        // the value that every warp's register holds
+    bool filled = false;  // whether `value` has been set
   };
   std::vector<BlockSpecial> block_specials_;
   u64 reported_ = 0;  // instructions already added to the launch's total
-  // Since the calling thread looked out last. That asks for the time, which costs a small block too
-  // much at each end.
+  // Cost since the calling thread last checked signals and the time limit, in instructions. That
+  // check reads the clock, which is too dear for both ends of a small block.
   u64 unwatched_ = 0;
   static constexpr u64 kWatchPrice = 256, kUnwatched = 4096;
-  // Waits in plain memory, which are looked for after kFirstLook CPU seconds, and then after pauses
-  // that grow up to kLastPause.
+  // The search for waits in plain memory: it begins after kFirstLook CPU seconds, and is repeated
+  // after pauses that grow up to kLastPause.
   std::unique_ptr<Proof> proof_;
   bool waits_ = false, proved_ = false, due_ = false, noted_later_ = false;
-  u64 unaged_ = 0;  // instructions since the time was asked for last
+  u64 unaged_ = 0;  // instructions since the CPU time was last read
   double next_look_ = -1, pause_ = kFirstLook;
-  u64 moves_ = 0, moves_told_ = 0;  // ends of warps, barriers and phases
+  // Ends of warps, barriers and phases: all, and those added to the launch's total.
+  u64 moves_ = 0, moves_told_ = 0;
   static constexpr double kFirstLook = 0.1, kLastPause = 10;
   static constexpr u32 kMostTurns = 32;
   u64 fruitless_ = 0;  // turns in which all warps of the cluster did nothing but poll
@@ -171,8 +173,8 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   if (kernel_.uses_tensor_memory) block.tensor = std::make_shared<TensorMemory>(launch.checks);
 }
 
-// Special registers that differ between the threads of a block: the other ones hold one value for
-// all of them (shared_special).
+// Fills the special registers that differ between the threads of a block. shared_special() gives
+// the others, which hold one value for all threads.
 void BlockRunner::fill_specials(Warp& warp) {
   const u32* shape = launch_.block;
   const u32 first = static_cast<u32>(warp.index) * kLanes;
@@ -216,7 +218,7 @@ void BlockRunner::fill_specials(Warp& warp) {
   }
 }
 
-// Special registers that the blocks which run here one after the other do not agree in.
+// Fills the special registers whose values change from block to block on this worker.
 void BlockRunner::fill_block_specials() {
   for (BlockSpecial& one : block_specials_) {
     const u32 value = shared_special(one.special);
@@ -292,8 +294,7 @@ u32 BlockRunner::shared_special(Special special) const {
 }
 
 void BlockRunner::begin() {
-  // Shared memory starts as NaNs and -1: whoever reads it before writing does not get a friendly
-  // zero.
+  // Shared memory starts as NaNs and -1, not as zeros, so that a read before any write shows.
   std::memset(block.shared, 0xff, launch_.shared_bytes);
   if (kernel_.reserves_shared)
     std::memset(block.shared + launch_.reserved_shared, 0, kReservedShared);
@@ -325,7 +326,8 @@ void BlockRunner::begin() {
     warp.products.clear();
     if (!warp.refused.empty()) warp.refused.clear();
     warp.wrapped.reset();
-    if (kernel_.frame_slot != kNoSlot) {  // only then can it call
+    // Only a kernel with a frame register can call.
+    if (kernel_.frame_slot != kNoSlot) {
       warp.calls.clear();
       std::memset(at<u64>(warp.registers, kernel_.frame_slot), 0, sizeof(u64) * kLanes);
     }
@@ -335,7 +337,8 @@ void BlockRunner::begin() {
   }
 }
 
-// Whether execution can come from an instruction to one (perhaps itself) that fulfils `found`.
+// Whether execution can go from the instruction at `from` to one (perhaps itself) for which `found`
+// holds.
 template <class F>
 bool BlockRunner::reaches(s32 from, F found) const {
   std::vector<bool> seen(kernel_.code.size() + 1);
@@ -354,15 +357,20 @@ bool BlockRunner::reaches(s32 from, F found) const {
   return false;
 }
 
-// A barrier that lanes of a warp reached at different places, which only one without .aligned
-// allows, or went round. (Warps may wait for each other at different places: PTX counts arrivals.
-// CUDA C++ asks for one __syncthreads() for the whole block.) Threads that return before it are no
-// fault: it waits for all threads that have not exited (CUDA C++ Programming Guide, from compute
-// capability 7.0 on). Lanes went round it if they stood, live, where the others come after the
-// barrier. Compilers bring a thread that returns early there too, where its last steps are those of
-// all; so it counts as returning if nothing is left of its way that threads of a block share.
-// (Global memory has checks of its own, which know that it did not wait.)
-// `of_all`: the barrier waits for the block, not for a number of threads, which may be any.
+// Reports a barrier that lanes of a warp reached at different places (only a barrier without
+// .aligned allows it) or bypassed. Different warps may arrive at different places: PTX counts
+// arrivals, while CUDA C++ requires one __syncthreads() for the whole block.
+//
+// Threads that return before the barrier are no fault: it waits for all threads that have not
+// exited (CUDA C++ Programming Guide, from compute capability 7.0 on). Lanes bypassed the barrier
+// if they had not exited and stood at a place that the code behind the barrier leads to. Compilers
+// also send a thread that returns early to such a place, where its last steps are shared with the
+// other threads; so lanes count as returning if no instruction left to them involves other threads
+// of the block. (Accesses to global memory are checked elsewhere; that check knows that these lanes
+// did not wait.)
+//
+// `of_all`: the barrier waits for the whole block, not for a number of threads, which may be any
+// threads.
 void BlockRunner::report_release(u32 number, bool of_all) {
   const auto aligned = [&](const Split& split) {
     return kernel_.code[static_cast<std::size_t>(split.pc)].barrier.unaligned == 0;
@@ -411,7 +419,8 @@ void BlockRunner::report_release(u32 number, bool of_all) {
   if (ended.pc >= 0) block.note(ended);
 }
 
-// When the last one arrived. Where all threads are expected, those that exited instead count too.
+// The clock at which the barrier completed: the latest arrival or, where all threads are expected,
+// the latest exit.
 u64 BlockRunner::completion(const Barrier& barrier) const {
   u64 latest = barrier.latest;
   if (barrier.expected == 0)
@@ -419,8 +428,8 @@ u64 BlockRunner::completion(const Barrier& barrier) const {
   return latest;
 }
 
-// Moves the clocks of the warps that wait at a barrier. A warp of which other lanes can run does
-// not wait.
+// Moves the clocks of the warps that wait at a barrier. A warp does not wait as long as some of its
+// lanes can run.
 void BlockRunner::pass_time(u32 number, u64 completed) {
   for (Warp& warp : warps_) {
     const Split* last = nullptr;
@@ -489,7 +498,8 @@ bool BlockRunner::release_barriers() {
   return any;
 }
 
-// Arrivals that a barrier still counts at the end: whoever was to wait for them did not come.
+// Reports arrivals that are still counted at a barrier when the block ends: no thread waited for
+// them.
 void BlockRunner::report_arrivals() {
   for (u32 number = 0; number < 16; ++number) {
     const Barrier& barrier = block.barriers[number];
@@ -503,7 +513,7 @@ void BlockRunner::report_arrivals() {
   }
 }
 
-// What the mbarrier that a warp asked last still waits for.
+// Describes the mbarrier that a warp tested last, and the arrivals or bytes that it still lacks.
 std::string BlockRunner::missing(const Warp& warp) const {
   const MbarrierWord word(block.shared + warp.asked);
   if (warp.asked + 8 > launch_.shared_bytes || !word.valid()) return {};
@@ -533,7 +543,8 @@ void BlockRunner::deadlock() {
   throw Stop{{.problem = Problem::deadlock, .block = block.index}};
 }
 
-// Asks for the CPU time, now and then. True if nothing has moved for too long.
+// Updates the record of the last progress from the CPU time. Returns true if nothing has progressed
+// for longer than the idle limit.
 bool BlockRunner::grow_older() {
   const double now = thread_seconds();
   if (next_look_ < 0) next_look_ = now + pause_;
@@ -548,7 +559,7 @@ bool BlockRunner::grow_older() {
   return true;
 }
 
-// At the end of a turn.
+// Starts, continues or gives up the search for waits; called at the end of a turn.
 void BlockRunner::look_for_waits() {
   if (!block.proof) {
     due_ = false;
@@ -599,8 +610,8 @@ bool BlockRunner::waits_for_host() const {
   return false;
 }
 
-// `text` has what the place of the wait holds, and what that is compared with: "holds 5", and
-// "setp <pc> <value>". The words are Python's.
+// `text` gives the value at the place of the wait and the comparison with it: "holds 5" and "setp
+// <pc> <value>". Python turns it into a sentence.
 Finding BlockRunner::wait(Problem problem) const {
   Finding finding{.problem = problem, .block = block.index};
   for (const Warp& warp : warps_) {
@@ -640,8 +651,8 @@ Finding BlockRunner::wait(Problem problem) const {
   return finding;
 }
 
-// The launch's limits, checked whenever a warp yields, after every kQuantum instructions, and at
-// the end of a block.
+// Checks the launch's limits: whenever a warp yields, after every kQuantum instructions, and at the
+// end of a block.
 void BlockRunner::watch() {
   const u64 fresh = block.instructions - reported_;
   reported_ = block.instructions;
@@ -723,7 +734,7 @@ bool BlockRunner::turn() {
   block.cluster->turns += progress;
   const bool others = block.cluster->turns != seen_turns_;
   seen_turns_ = block.cluster->turns;
-  // Warps that meet at a barrier in every turn of a loop never yield.
+  // Warps that meet at a barrier in every turn of a loop never yield, so check here too.
   if (block.instructions - reported_ >= kQuantum) watch();
   fruitless_ = others ? 0 : fruitless_ + 1;
   if (!progress && (!polling || fruitless_ > kFruitless)) deadlock();
@@ -770,7 +781,7 @@ void note_fault(Launch& launch, WorkerResult& result, const Stop& stop, s64 inde
   while (index < lowest && !launch.lowest_fault.compare_exchange_weak(lowest, index)) {}
 }
 
-// The index of a block of a cluster, both counted along x first.
+// The linear index of a block, from its cluster and its rank in it; both count along x first.
 s64 block_of_cluster(const Launch& launch, s64 cluster, u32 rank) {
   const u32* size = launch.cluster;
   const s64 across[2] = {launch.grid[0] / size[0], launch.grid[1] / size[1]};
@@ -797,8 +808,8 @@ struct Gang {
   std::vector<BlockRunner*> left;
   Cluster together;
   std::unique_ptr<Clocks> clocks;  // of a cluster, with checks
-  s64 turn = 0;                    // its place in the order of the launch
-  u64 before = 0;                  // instructions of the worker, when it began
+  s64 turn = 0;                    // the gang's place in the order of the launch
+  u64 before = 0;                  // instructions of the worker before the gang began
 
   bool waits() const {
     return std::all_of(left.begin(), left.end(),
@@ -806,8 +817,8 @@ struct Gang {
   }
 };
 
-// What one worker does: a gang after the other. A gang that waits for others does not keep them
-// from starting beside it, as on a GPU, as long as there is room.
+// The work of one worker: one gang after the other. While a gang waits for others, further gangs
+// start beside it as long as there is room, as on a GPU.
 class GangWorker {
  public:
   GangWorker(Launch& launch, WorkerResult& result) : launch_(launch), result_(result) {}
@@ -825,11 +836,11 @@ class GangWorker {
 
   Launch& launch_;
   WorkerResult& result_;
-  std::vector<std::unique_ptr<Gang>> gangs_;  // that run
+  std::vector<std::unique_ptr<Gang>> gangs_;  // running gangs
   std::unique_ptr<Gang> spare_;
   Waits::Worker part_;
   bool is_last_ = false;  // no further gang starts here
-  s64 index_ = 0;         // of the block whose turn it is
+  s64 index_ = 0;         // index of the block whose turn it is
 };
 
 std::unique_ptr<Gang> GangWorker::made() const {
@@ -877,8 +888,8 @@ bool GangWorker::start(Gang& gang) {
   return true;
 }
 
-// Gives each block of a gang a turn, and one that is alone as many as it needs; true once all are
-// done.
+// Gives each block of a gang a turn, or as many turns as it needs if it is the only one. Returns
+// true once all are done.
 bool GangWorker::ended(Gang& gang) {
   if (gang.left.size() == 1) {
     BlockRunner& runner = *gang.left.front();
@@ -899,8 +910,8 @@ bool GangWorker::ended(Gang& gang) {
   return true;
 }
 
-// Starts further blocks beside those that wait, which may wait for them; false if there are none,
-// or no room.
+// Starts further blocks beside those that wait, as these may wait for them. Returns false if no
+// block is left, or no room.
 bool GangWorker::start_beside() {
   if (is_last_ || launch_.workspace || !launch_.sample.empty() || gangs_.size() >= kMostGangs)
     return false;
@@ -920,7 +931,7 @@ bool GangWorker::start_beside() {
   return true;
 }
 
-// All that runs here waits, and nothing else can start here.
+// Handles the case that every block of this worker waits and no other can start here.
 void GangWorker::wait_together() {
   std::vector<WaitingBlock> blocks;
   bool proved = true;
@@ -993,8 +1004,8 @@ void GangWorker::run() {
   for (const auto& gang : gangs_) count(*gang);
 }
 
-// The arithmetic that the C library starts with, whatever the calling thread has set: it may round
-// otherwise, or take subnormals for zero.
+// Sets the floating-point mode that the C library starts with, and restores the caller's: that may
+// round differently or flush subnormals to zero.
 class DefaultArithmetic {
  public:
   DefaultArithmetic() {

@@ -1,5 +1,5 @@
-// Moving parameters, saving registers around recursive calls, and the functions that the machine
-// itself provides.
+// Parameter moves, the saving of registers around recursive calls, and the functions that the
+// machine itself provides.
 #include <atomic>
 
 #include "memory/access.hpp"
@@ -15,7 +15,8 @@ void copy_parameter(u8* registers, const Instruction& in, u32 mask, Warp& warp) 
   const u64 last =
       u64{std::max(in.parameter.source, in.parameter.destination)} + in.parameter.bytes;
   PTX_FOR_EACH_LANE (lane, mask) {
-    if (frame[lane] + last > stride) continue;  // the call that follows reports it
+    // The call that follows reports the overflow.
+    if (frame[lane] + last > stride) continue;
     u8* base = warp.local + lane * stride + frame[lane];
     std::memmove(base + in.parameter.destination, base + in.parameter.source, in.parameter.bytes);
   }
@@ -126,8 +127,8 @@ void free_block(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
-// cudaGraphSetConditional(handle, value). The driver's handle of a condition is the address of its
-// number.
+// cudaGraphSetConditional(handle, value). The driver's handle of a condition is the address of the
+// condition's value.
 void set_conditional(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const u64* frame = at<const u64>(registers, in.system.frame);
   PTX_FOR_EACH_LANE (lane, mask) {

@@ -20,14 +20,13 @@ struct Calls {
   }
 };
 
-// A register of a function that a recursive call saves: its slot, and bytes per lane (0 for a
-// predicate).
+// A register that a recursive call saves: its slot, and bytes per lane (0 for a predicate).
 struct SavedRegister {
   u32 slot;
   u32 width;
 };
 
-// Text of one device printf: `format` and its arguments read from memory of the kernel.
+// The text of one device printf: its format and arguments are read from the kernel's memory.
 struct Printed {
   s64 block;
   std::string text;

@@ -24,8 +24,8 @@ struct Warp;
 // register file.
 using Handler = void (*)(u8* registers, const Instruction& instruction, u32 mask, Warp& warp);
 
-// A handler as a bare launch runs it, and as it runs where somebody looks on (statistics, checks, a
-// recording): of one definition.
+// The two forms of a handler, made from one definition: for a bare launch, and for a launch that is
+// observed (statistics, checks or a recording).
 struct Handlers {
   Handler bare, observed;
   Handlers(Handler both) : bare(both), observed(both) {}
@@ -33,8 +33,9 @@ struct Handlers {
 };
 
 // How the scheduler treats an instruction. `collective`: waits until every lane of its member mask
-// is there. `poll`: asks for something that others do, and lets them go on if it has not happened;
-// `wait` is asked again until it has. `timed`: plain, and asks when it runs.
+// has arrived. `poll`: tests something that other warps do, and lets them run if it has not
+// happened; `wait`: is repeated until it has happened. `timed`: plain, but depends on the time at
+// which it runs.
 enum class Kind : u8 {
   plain,
   branch,
@@ -70,7 +71,7 @@ constexpr int kOperandWords = 18;
 
 // One decoded instruction. The first 64 bytes are all that most arithmetic instructions touch.
 struct alignas(64) Instruction {
-  Handler run = nullptr;  // in a bare launch
+  Handler run = nullptr;  // of a bare launch
   Slot guard = kTrueSlot;
   u32 guard_flip = 0;  // all ones for @!p
   Kind kind = Kind::plain;
@@ -83,11 +84,11 @@ struct alignas(64) Instruction {
   u32 flags = 0;           // of an access to memory (access.hpp)
   u32 negated = 0;         // all ones for a predicate operand !p
   union {
-    s64 immediate = 0;  // what the handler wants
+    s64 immediate = 0;  // an operand of the handler's choice
     s64 offset;         // from `address`, or of a parameter
-    s64 groups;         // that may go on when a wait is over
-    s64 saved;          // the list of registers, of Kernel::saves
-    s64 window;         // that an address is asked for
+    s64 groups;         // groups that may still be pending when a wait ends
+    s64 saved;          // index of its list of registers in Kernel::saves
+    s64 window;         // window (state space) that an address is tested against
     Combine combine;
     Meeting::Way meeting;
   };
@@ -131,12 +132,12 @@ struct TableEntry {
   Kind kind;
   Class group;
   std::string destinations;  // comma-separated operand types, for example "b32" or "pred"
-  std::string sources;       // likewise; "imm" is an integer that goes into Instruction::immediate
+  std::string sources;       // the same; "imm" is an integer that goes into Instruction::immediate
 };
 
 const std::vector<TableEntry>& instruction_table();
 
-// Each family adds its own entries (one function per source file).
+// Entries of the handler table; each source file of a family has a function that adds its own.
 using Table = std::vector<TableEntry>;
 void add_integer(Table&);
 void add_wide_integer(Table&);
@@ -166,7 +167,7 @@ void add_byte_matrix(Table&);
 void add_small_matrix(Table&);
 void add_sparse_matrix(Table&);
 void add_matrix_memory(Table&);
-// Faster handlers, where the processor has what they need.
+// Replaces handlers by faster ones where the processor supports them.
 void widen_matrices(Table&);
 void widen_integer_matrices(Table&);
 void add_calls(Table&);
@@ -175,7 +176,7 @@ void add_control(Table&);
 
 // ---- memory ----
 
-// Generic addresses of the windows that are private to a block, a lane or a launch.
+// Generic addresses at which the windows begin: memory that belongs to a block, a lane or a launch.
 constexpr u64 kSharedWindow = u64{1} << 56;
 constexpr u64 kLocalWindow = u64{2} << 56;
 constexpr u64 kParamWindow = u64{3} << 56;
@@ -192,26 +193,28 @@ struct Buffer {
   bool writable;
   struct GlobalSector* shadow =
       nullptr;  // with checks, from the sector of `address` on (see global_shadow.hpp)
-  struct GlobalLine* lines = nullptr;  // likewise from its line on
-  u32* written = nullptr;  // by sector, a bit for each byte that was written, also by launches
-                           // before; null: all of it counts as written
-  const class DeviceHeap* heap = nullptr;  // which says what of it kernels were given by malloc
-  mutable u32 first_writes = 0;  // whether the launch wrote bytes that nothing had written
+  struct GlobalLine* lines = nullptr;  // with checks, from the line of `address` on
+  // By sector, a bit for each byte that was written, also by earlier launches; null: all bytes
+  // count as written.
+  u32* written = nullptr;
+  const class DeviceHeap* heap = nullptr;  // the heap from which malloc in kernels took parts of it
+  mutable u32 first_writes = 0;  // whether the launch wrote bytes that had never been written
 };
 
-// What an access may touch that can only mean one variable or argument: [low, high). Of an argument
-// whose elements have gaps, `filled` bytes of every `period` belong to it.
+// The range [low, high) that an access may touch because it can only mean one variable or argument.
+// If an argument's elements have gaps, `filled` bytes of every `period` belong to it.
 struct Extent {
   u64 low = 0, high = ~u64{0};
   u64 period = 0, filled = 0;
 };
 
-// The bounds alone, of an offset in shared memory: what is asked of every access should be small.
+// The bounds of an Extent alone, as an offset in shared memory. Every access looks at them, so they
+// are kept small.
 struct SharedBounds {
   u32 low = 0, size = ~u32{0};
 };
 
-// How often one instruction was executed, and by how many lanes in all.
+// Number of executions of one instruction, and the sum of their active lanes.
 struct Tally {
   u64 executions = 0, lanes = 0;
 };
@@ -221,8 +224,8 @@ struct Counts {
   u64 executions = 0, lanes = 0, requests = 0, sectors = 0, wavefronts = 0, ideal = 0, bytes = 0,
       waits = 0;
   u64 distinct_bytes = 0, ideal_sectors = 0, landed_bytes = 0, filled_bytes = 0, slow_paths = 0;
-  u64 products = 0;     // multiply-adds of tcgen05.mma, whose size registers say
-  u64 scale_bytes = 0;  // of the scale factors that it reads
+  u64 products = 0;     // multiply-adds of tcgen05.mma, whose size is in registers
+  u64 scale_bytes = 0;  // bytes of scale factors that tcgen05.mma reads
   Counts& operator+=(const Counts& other) {
     executions += other.executions, lanes += other.lanes, requests += other.requests,
         sectors += other.sectors;
@@ -304,12 +307,13 @@ struct Finding {
   u64 address = 0;
   u32 bytes = 0;
   u64 count = 1;
-  u64 least = 0, most = 0;  // of outside_extent: the lowest and the highest such address
+  u64 least = 0, most = 0;  // of outside_extent: the lowest and the highest address outside
   s64 other_block = -1;
-  bool exchanged = false;  // of a race of a write with a read: their lanes have exchanged values
-                           // in between (Clocks::exchange)
+  // Of a race of a write with a read: the lanes have exchanged values in between
+  // (Clocks::exchange).
+  bool exchanged = false;
   std::string text =
-      {};  // an assertion's own words, or what is wrong about a barrier, an mbarrier or a mask
+      {};  // the message of an assertion, or the fault of a barrier, an mbarrier or a mask
 };
 
 // Thrown inside a worker to end the launch.
@@ -331,16 +335,16 @@ class FindingList {
 
 // ---- kernels and launches ----
 
-// What an instruction does to memory that other threads may access. `other`: that cannot be told,
-// or it has a result of its own each time, as the clock has.
+// Effect of an instruction on memory that other threads may access. `other`: unknown, or a result
+// that changes from one execution to the next (the clock).
 enum class Effect : u8 { nothing, reads, stores, other };
 struct MemoryEffect {
   enum Window : u8 { global, shared, generic };
   Effect effect = Effect::other;
   Window window = global;
   bool reads = false;     // with `stores`: an atomic operation
-  bool compares = false;  // setp
-  u32 bytes = 0;          // of an access, by each lane
+  bool compares = false;  // whether it is a setp
+  u32 bytes = 0;          // bytes that each lane accesses
 };
 
 // A register that the launch fills with a value of the thread or block.
@@ -404,85 +408,94 @@ struct Constant {
 
 struct Kernel {
   std::vector<Instruction> code;
-  std::vector<bool> needs_others;     // by instruction: shared memory, barriers, collectives: what
-                                      // threads of a block share
+  // By instruction, whether it involves other threads of the block: shared memory, barriers,
+  // collectives.
+  std::vector<bool> needs_others;
   std::vector<MemoryEffect> effects;  // by instruction
   std::vector<u8> image;              // register file with the constants filled in
   std::vector<std::pair<Special, u32>> specials;
   u32 static_shared = 0;  // bytes; dynamic shared memory begins here
-  u32 shared_end = 0;     // bytes of it that variables take
+  u32 shared_end = 0;     // bytes of shared memory that variables take
   u32 local_bytes = 0;    // per lane
   u32 param_bytes = 0;
   u32 frame_slot = kNoSlot;  // register that holds where the running function's local memory begins
-  std::vector<std::vector<SavedRegister>> saves;  // by Instruction::saved
+  std::vector<std::vector<SavedRegister>> saves;  // lists of registers, see Instruction::saved
   std::vector<std::vector<u32>>
-      fragments;  // slots of the results that are too many for an instruction, by its target
+      fragments;  // slots of results that do not fit into an instruction, indexed by its `target`
   bool reads_maps = false;             // copies read tensor maps, or instructions make them
-  bool lets_dependents_start = false;  // likewise griddepcontrol.launch_dependents
-  bool uses_async_proxy = false;       // some of its instructions access shared memory through it
-  bool has_bulk_copies = false;        // likewise, and are no products of matrices
-  bool has_async_copies = false;       // likewise cp.async
-  std::vector<Handlers> writers;  // by instruction, where there are copies: how what writes global
-                                  // memory is executed (unread_copies.hpp)
+  bool lets_dependents_start = false;  // it contains griddepcontrol.launch_dependents
+  // Some instructions access shared memory through the async proxy.
+  bool uses_async_proxy = false;
+  bool has_bulk_copies = false;   // some of these are copies, not products of matrices
+  bool has_async_copies = false;  // it contains cp.async
+  // By instruction, in a kernel with copies: the handlers of those that write global memory
+  // (unread_copies.hpp).
+  std::vector<Handlers> writers;
   bool uses_tensor_memory = false;
-  bool reserves_shared = false;  // it asks where shared memory for the system's own use lies
-  std::vector<WrapStep> wraps;   // with checks, by instruction, where there are any
-  u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
+  bool reserves_shared = false;  // it uses the shared memory that is reserved for the system
+  std::vector<WrapStep> wraps;   // with checks, by instruction; empty where no index can wrap
+  u32 shared_granule = 4;  // size and alignment of the smallest shared access (see shadow.hpp)
 };
 
 struct Launch {
   const Kernel* kernel = nullptr;
   u32 grid[3] = {1, 1, 1};
   u32 block[3] = {1, 1, 1};
-  u32 cluster[3] = {1, 1, 1};  // blocks
+  u32 cluster[3] = {1, 1, 1};  // in blocks
   u32 shared_bytes = 0;        // static and dynamic
   u32 dynamic_shared = 0;
-  u32 reserved_shared = 0;  // where the part of it begins that belongs to no variable,
-                            // kReservedShared bytes; 0 if unused
+  // Offset of the reserved part, which belongs to no variable and has kReservedShared bytes; 0 if
+  // unused.
+  u32 reserved_shared = 0;
   std::vector<u8> params;
   std::vector<Buffer> buffers;  // sorted by address
   bool statistics = false;
   bool checks = false;
-  // By instruction, where there are any: by warp, the lanes in which what it loads reaches nothing.
-  // Checks pass over them.
+  // By instruction, then by warp: the lanes whose loaded value reaches nothing, which checks
+  // ignore. Empty where there are none.
   std::vector<std::vector<u32>> unused;
-  // With checks, by instruction, where there are any: what its access to shared memory, by offset,
-  // and to global memory may touch.
+  // With checks, by instruction: the ranges that its access to shared memory (by offset) and to
+  // global memory may touch. Empty where there are none.
   std::vector<Extent> shared_extents, global_extents;
-  std::vector<SharedBounds> shared_bounds;  // those of shared_extents
-  // With checks, by instruction, where there are any: copies whose source the launch does not
-  // write.
+  std::vector<SharedBounds> shared_bounds;  // the bounds of shared_extents
+  // With checks, by instruction: whether it is a copy whose source the launch does not write. Empty
+  // where there are none.
   std::vector<bool> unwritten_sources;
   bool has_aliases = false;      // of a kernel with copies: some memory has several addresses
   bool last_warp_first = false;  // the order in which the warps of a block take turns
-  u32 undefined = ~0u;           // what lanes get from a shuffle whose source takes no part
-  bool copies_early = false;  // copies land when they are issued, not when somebody waits for them
-  bool takes_shortcuts = true;  // where they change nothing (lane_offsets.hpp, quiet_log.cpp)
-  bool strict = false;  // with checks, those too that programs which run well on GPUs do not pass
+  u32 undefined = ~0u;           // value of a shuffle whose source lane takes no part
+  bool copies_early = false;  // copies land when they are issued, not when a thread waits for them
+  // Uses shortcuts where they do not change the result (lane_offsets.hpp, quiet_log.cpp).
+  bool takes_shortcuts = true;
+  // With checks: adds checks that even programs which run well on GPUs can fail.
+  bool strict = false;
   class GlobalShadow* global_shadow = nullptr;  // with checks
   class FloatSums* float_sums = nullptr;        // with checks
-  const struct Footprint* overlapped =
-      nullptr;                         // with checks: of the launch that this one may run beside
-  u64 number_in_heap = 0;              // of the kernel, for what it takes from the heap
-  class DeviceHeap* heap = nullptr;    // that malloc takes from; null where no kernel did so far
+  // With checks: footprint of the launch that this one may run beside.
+  const struct Footprint* overlapped = nullptr;
+  // Number of the kernel, stored with each block that it takes from the heap.
+  u64 number_in_heap = 0;
+  // Heap of malloc in kernels; null where no kernel has used it so far.
+  class DeviceHeap* heap = nullptr;
   class MapWatch* maps = nullptr;      // with checks, of a kernel that reads tensor maps
-  class Recorder* recorder = nullptr;  // of one block
+  class Recorder* recorder = nullptr;  // records one block
   int threads = 1;
   std::vector<s64> sample;   // the blocks to run, ascending; empty: all
-  std::vector<u64> sampled;  // the warp instructions of each of them
+  std::vector<u64> sampled;  // number of warp instructions of each of them
   u64 workspace =
       0;  // of a cooperative launch, whose blocks take turns: the address of their barrier
-  u64 instruction_limit = 0;  // warp instructions of the whole launch; 0 is none
-  double idle_limit = 0;      // CPU seconds of a worker in which nothing moves; 0 is none
-  std::vector<std::pair<u64, u64>> of_host;  // ranges of memory that the host may change meanwhile
-  class Waits* waits = nullptr;              // see waits.hpp
+  u64 instruction_limit = 0;  // limit of warp instructions of the whole launch; 0 is none
+  double idle_limit = 0;      // limit of CPU seconds of a worker without progress; 0 is none
+  // Ranges of memory that the host may change during the launch.
+  std::vector<std::pair<u64, u64>> of_host;
+  class Waits* waits = nullptr;  // see waits.hpp
 
   std::atomic<s64> next_block{0};
   std::atomic<s64> lowest_fault{
       INT64_MAX};                 // lowest block that faulted: blocks above it need not run
-  std::atomic<bool> stop{false};  // the caller wants the launch to end (time limit or interrupt)
+  std::atomic<bool> stop{false};  // the caller ends the launch (time limit or interrupt)
   std::atomic<u64> instructions_so_far{0};
-  std::atomic<u64> moves{0};      // seen to grow while threads end and barriers complete
+  std::atomic<u64> moves{0};      // grows while threads end and barriers complete
   std::atomic<bool> idle{false};  // idle_limit ended the launch
 
   s64 blocks() const { return s64{grid[0]} * grid[1] * grid[2]; }
@@ -491,27 +504,32 @@ struct Launch {
   u32 threads_per_block() const { return block[0] * block[1] * block[2]; }
 };
 
-// What one worker (an OS thread) brings home.
+// The results of one worker, which is one OS thread.
 struct WorkerResult {
   u64 instructions = 0;
   u64 lanes = 0;
-  std::vector<Counts> counts;  // per instruction, with statistics; but executions and lanes are
-  std::vector<Tally> tallies;  // by themselves, as every execution adds to them
+  // By instruction, with statistics; executions and lanes are in `tallies`.
+  std::vector<Counts> counts;
+  // By instruction; apart from `counts`, as every execution adds to them.
+  std::vector<Tally> tallies;
   std::unique_ptr<Traffic> traffic;  // with statistics
   FindingList findings;
   std::vector<Printed> printed;
   bool faulted = false;
   Finding fault;
-  u64 moves_seen = 0;                           // of Launch::moves
-  double moved_at = -1;                         // CPU seconds at that time
-  bool began = false;                           // it had memory for a block
-  std::exception_ptr error;                     // what ended it: no memory
+  u64 moves_seen = 0;                           // Launch::moves when it was last read
+  double moved_at = -1;                         // CPU seconds when Launch::moves last changed
+  bool began = false;                           // whether the worker had memory for a block
+  std::exception_ptr error;                     // the exception that ended the worker: no memory
   std::shared_ptr<struct KeptFactors> factors;  // see warp_group.cpp
   std::shared_ptr<class SourceWatch> sources;   // with checks, of a kernel with copies
-  std::vector<Warp*> unread_warps;              // with a cp.async that is unread
-  std::vector<struct Block*> unread_blocks;     // with a bulk load that is
-  u64 unread_low = ~u64{0}, unread_high = 0;    // between which addresses all of these read
-  std::function<void()> look_out;  // of a worker in the calling thread: what that does now and then
+  // Warps with a cp.async whose source has not been read.
+  std::vector<Warp*> unread_warps;
+  // Blocks with a bulk load whose source has not been read.
+  std::vector<struct Block*> unread_blocks;
+  u64 unread_low = ~u64{0}, unread_high = 0;  // range of addresses that contains these sources
+  // Of a worker in the calling thread: checks signals and the time limit.
+  std::function<void()> look_out;
 
   void widen_unread(u64 low, u64 high) {
     unread_low = std::min(unread_low, low);
@@ -519,12 +537,12 @@ struct WorkerResult {
   }
 };
 
-// Takes a cluster that has not started from the launch, which then does not run it, and returns the
-// index of its first block; -1 if none is left, or where all blocks run together or were chosen.
+// Takes a cluster that has not started from the launch, which then does not run it. Returns the
+// index of its first block, or -1 if none is left or where all blocks run together or were chosen.
 s64 take_cluster(Launch& launch);
 
-// Runs blocks until none is left or the launch stops. What is thrown is left in the result: it ends
-// the launch, but where the worker has no memory to begin with, and others can do its work.
+// Runs blocks until none is left or the launch stops. An exception is stored in the result. It ends
+// the launch, unless the worker had no memory to begin with and others can do its work.
 void run_worker(Launch& launch, WorkerResult& result) noexcept;
 
 }  // namespace workbench::ptx

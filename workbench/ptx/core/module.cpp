@@ -50,7 +50,7 @@ struct CodeRow {
   s32 operands[kOperandWords];
 };
 
-// What np.dtype takes for a record of the core's: the names, formats and offsets of its fields, and
+// The arguments of np.dtype for a record of the core: names, formats and offsets of its fields, and
 // its size.
 template <class R>
 class Layout {
@@ -79,14 +79,15 @@ class Layout {
   nb::list names_, formats_, offsets_;
 };
 
-// Bytes of the type at the end of an atomic operation's name.
+// The bytes of the type at the end of an atomic operation's name.
 u32 atomic_bytes(const std::string& name) {
   if (name.ends_with("x2")) return 4;
   const std::size_t at = name.find_last_not_of("0123456789");
   return static_cast<u32>(std::stoul(name.substr(at + 1))) / 8;
 }
 
-// `bytes` of an atomic operation alone: those of other accesses are the instruction's.
+// The effect of an instruction on memory. `bytes` is set for atomic operations only: other accesses
+// have it in the instruction.
 MemoryEffect effect_of(const TableEntry& entry) {
   const std::string& name = entry.name;
   const auto begins = [&](std::initializer_list<const char*> words) {
@@ -122,8 +123,8 @@ MemoryEffect effect_of(const TableEntry& entry) {
   return made;
 }
 
-// What the name of an instruction says of it. Names are long, and a kernel has thousands of
-// instructions of few names.
+// Facts that follow from the name of an instruction, kept by name: names are long, and the
+// thousands of instructions of a kernel have few different ones.
 struct NameFacts {
   MemoryEffect effect;
   bool needs_others, lets_dependents_start, reads_maps, copies, uses_tensor_memory, writes_global;
@@ -140,7 +141,8 @@ struct NameFacts {
   }
 };
 
-// The caller holds the GIL. Never freed: a program decodes kernels for its report when it exits.
+// The caller holds the GIL. The table is never freed: a program decodes kernels for its report when
+// it exits.
 const NameFacts& facts_of(std::size_t opcode) {
   const auto& table = instruction_table();
   static auto& known = *new std::vector<std::unique_ptr<const NameFacts>>(table.size());
@@ -227,10 +229,10 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes,
   self->fragments = fragments;
 }
 
-// The pc and the fields of a WrapStep.
+// The row of a WrapStep: its pc and its fields.
 using WrapRow = std::tuple<u32, WrapWay, bool, bool, s32, std::array<s32, 3>>;
 
-// Returns the kernel, made to follow indexes that wrap.
+// Returns the kernel, changed so that it follows indexes that wrap.
 Kernel following(const Kernel& kernel, const std::vector<WrapRow>& rows) {
   Kernel made = kernel;
   std::vector<WrapStep> steps(kernel.code.size());
@@ -240,14 +242,14 @@ Kernel following(const Kernel& kernel, const std::vector<WrapRow>& rows) {
   return made;
 }
 
-// (address, size, host pointer, writable, where Buffer::written is)
+// The row of a Buffer: address, size, host pointer, writable, address of Buffer::written.
 using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool, std::uintptr_t>;
 
-// The pc and the fields of an Extent.
+// The row of an Extent: its pc and its fields.
 using ExtentRow = std::tuple<u32, u64, u64, u64, u64>;
 
-// Throws what ended a worker, unless it is that it had no memory to begin with and others did the
-// work.
+// Throws the exception that ended a worker, unless the worker had no memory to begin with and
+// others did its work.
 void check_workers(const std::vector<WorkerResult>& results) {
   const bool any = std::any_of(results.begin(), results.end(),
                                [](const WorkerResult& result) { return result.began; });
@@ -262,9 +264,9 @@ double cpu_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// The calling thread of a launch, which looks after signals and the time limit while it runs. The
-// limit is of CPU time, so that it does not depend on what else the machine does; by the clock it
-// is several times as long.
+// Watches signals and the time limit in the calling thread while a launch runs. The limit is in CPU
+// time, so that it does not depend on the machine's load; in wall-clock time it is several times as
+// long.
 class Lookout {
  public:
   using Clock = std::chrono::steady_clock;
@@ -272,7 +274,7 @@ class Lookout {
 
   Lookout(Launch& launch, double seconds_limit) : launch_(launch), limit_(seconds_limit) {}
 
-  // Until it has to look.
+  // Seconds until the next check.
   Seconds wait() const {
     constexpr Seconds often(0.05), least(0.001);
     const Seconds left = start_ + limit_ - Clock::now();
@@ -292,7 +294,7 @@ class Lookout {
     interrupted = true;
     launch_.stop = true;
   }
-  // The same once it is time to.
+  // Checks signals and the limit once wait() has passed.
   void look_in_time() {
     if (Clock::now() < next_) return;
     look();
@@ -304,7 +306,8 @@ class Lookout {
   bool timed_out = false, interrupted = false;
 
  private:
-  // As in base/busy.py: what waits for the CPU has more patience.
+  // How many times the limit may pass in wall-clock time; more on a busy machine (as in
+  // base/busy.py).
   static double patience() {
     constexpr double kPatience = 4;
     double load = 0;
@@ -323,7 +326,8 @@ struct Ended {
   double cpu_seconds;
 };
 
-// Runs the workers and waits for them. Throws nb::python_error on Ctrl-C, and what ended a worker.
+// Runs the workers and waits for them. Throws nb::python_error on Ctrl-C, and an exception that
+// ended a worker.
 Ended run_workers(Launch& launch, std::vector<WorkerResult>& results, double seconds_limit) {
   Lookout lookout(launch, seconds_limit);
   {
@@ -354,7 +358,7 @@ nb::dict describe(const Finding& finding) {
   return row;
 }
 
-// Device printf of all workers, in the order of blocks.
+// Joins the device printf output of all workers, in the order of blocks.
 std::string printed_text(std::vector<WorkerResult>& results) {
   std::vector<Printed*> all;
   for (WorkerResult& result : results)
@@ -373,8 +377,8 @@ nb::bytes raw_bytes(const std::vector<T>& values) {
 
 using Shape = std::array<u32, 3>;
 
-// A launch as Python binds it: checked, packed, and by field. What it says nothing of is as it is
-// here.
+// A launch as Python binds it: checked, packed, and by field. Fields that Python does not set keep
+// the defaults below.
 struct BoundLaunch {
   std::string name;
   Shape grid{1, 1, 1};
@@ -390,7 +394,7 @@ struct BoundLaunch {
   bool strict = false;
   bool last_warp_first = false;
   bool copies_early = false;
-  bool takes_shortcuts = true;  // false in tests alone
+  bool takes_shortcuts = true;  // false only in tests
   u32 undefined = ~0u;
   u64 instruction_limit = 0;
   double seconds_limit = 0;
@@ -407,7 +411,8 @@ struct BoundLaunch {
   u64 number_in_heap = 0;
 };
 
-// Shared memory of a block, with what the system keeps for itself where the kernel asks for it.
+// Sets the size of a block's shared memory, with the part reserved for the system if the kernel
+// uses it.
 void set_shared_memory(Launch& launch, const Kernel& kernel, u32 dynamic) {
   launch.dynamic_shared = dynamic;
   launch.shared_bytes = dynamic ? kernel.static_shared + dynamic : kernel.shared_end;
@@ -443,7 +448,7 @@ void set_memory(Launch& launch, const BoundLaunch& bound) {
     launch.has_aliases = overlap(launch.buffers);
 }
 
-// The threads that share the blocks; those of a cooperative launch take turns on one.
+// Number of threads that share the blocks: the blocks of a cooperative launch take turns on one.
 int threads_for(const Launch& launch, int wanted) {
   if (launch.workspace) return 1;
   const s64 clusters = launch.blocks_run() / launch.blocks_per_cluster();
@@ -586,7 +591,7 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
   return out;
 }
 
-// Strings that occur time and again, made once.
+// Cache of Python strings that occur often.
 class Strings {
  public:
   nb::object operator()(std::string_view text) {
@@ -609,9 +614,9 @@ nb::object tuple_of(std::size_t size, F at) {
   return tuple;
 }
 
-// (start, guard or None, negated, shape, names) of a statement, (start, guard or None, negated,
-// None, label) of a branch, (start, None, False, label, None) of a label, and (start, None, False,
-// None, None) of anything else.
+// Returns a tuple for each item: (start, guard or None, negated, shape, names) for a statement,
+// (start, guard or None, negated, None, label) for a branch, (start, None, False, label, None) for
+// a label, and (start, None, False, None, None) for anything else.
 nb::list scan(nb::bytes text, std::size_t begin, std::size_t end) {
   Strings strings;
   nb::list rows;
@@ -630,7 +635,7 @@ nb::list scan(nb::bytes text, std::size_t begin, std::size_t end) {
   return rows;
 }
 
-// Of two arrays of s64.
+// Unpacks two arrays of s64.
 std::vector<RegisterAccess> accesses(nb::bytes pcs, nb::bytes numbers) {
   std::vector<RegisterAccess> all(pcs.size() / sizeof(s64));
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -642,7 +647,7 @@ std::vector<RegisterAccess> accesses(nb::bytes pcs, nb::bytes numbers) {
   return all;
 }
 
-// (offsets by register as s32, size of the register file).
+// Returns (offsets by register as s32, size of the register file).
 nb::tuple allocate(const std::vector<u32>& lengths, const Successors& successors, nb::bytes read_pc,
                    nb::bytes read, nb::bytes written_pc, nb::bytes written, nb::bytes kills,
                    const std::vector<u32>& widths, u32 size) {
@@ -654,7 +659,8 @@ nb::tuple allocate(const std::vector<u32>& lengths, const Successors& successors
   return nb::make_tuple(raw_bytes(offsets), size);
 }
 
-// (name, kind, class, destinations, sources) of every instruction; the position is the opcode.
+// Returns (name, kind, class, destinations, sources) of every instruction; its position is its
+// opcode.
 nb::list table_rows() {
   nb::list rows;
   for (const TableEntry& entry : instruction_table()) {
@@ -664,7 +670,7 @@ nb::list table_rows() {
   return rows;
 }
 
-// The numbers and layouts that Python shares with the core.
+// Defines the numbers and layouts that Python shares with the core.
 void add_constants(nb::module_& m) {
   m.attr("LANES") = kLanes;
   m.attr("NO_SLOT") = static_cast<s32>(kNoSlot), m.attr("TRUE_SLOT") = kTrueSlot;
@@ -741,7 +747,7 @@ void add_constants(nb::module_& m) {
   m.attr("TENSOR_MAP_FIELDS") = nb::tuple(fields);
 }
 
-// The 128 bytes of a tensor map, of (number of a field, ordinal, value).
+// Encodes the 128 bytes of a tensor map from (number of a field, ordinal, value).
 nb::bytes encode_tensor_map(const std::vector<std::tuple<u32, u32, u64>>& values) {
   std::array<u8, kMapBytes> map{};
   for (u32 mark : kMapMarks) map[mark / 8] |= static_cast<u8>(1u << mark % 8);

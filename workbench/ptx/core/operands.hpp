@@ -1,7 +1,7 @@
-// Where the operands of an instruction lie, by the kind of its handler.
+// The places of an instruction's operands, by the kind of its handler.
 //
-// The families in Python write them by these names (python_operands.cpp). An operand that is not
-// there is kNoSlot; numbers are plain ones.
+// The families in Python use these names (python_operands.cpp). A missing operand is kNoSlot; other
+// numbers are stored as they are.
 #pragma once
 #include "types.hpp"
 
@@ -11,21 +11,22 @@ namespace workbench::ptx {
 // predicate.
 using Slot = u32;
 constexpr Slot kNoSlot = 0xffffffffu;
-constexpr Slot kTrueSlot = 0;  // the guard of unguarded instructions: a predicate that always holds
+constexpr Slot kTrueSlot = 0;  // guard of unguarded instructions: a predicate that is always true
 
 namespace operands {
 
 struct Elementwise {
   Slot destination, source[5];
 };
-// The inverse of the result is written too; `third` is what Instruction::combine joins in.
+// A comparison. The inverse of the result is written too; Instruction::combine says how `third` is
+// combined with it.
 struct Comparison {
   Slot result, inverse, a, b, third;
 };
 struct Unpacking {
   Slot part[4], source;
 };
-// A carry chain. The flag is a predicate.
+// An addition or subtraction with carry. The flag is a predicate.
 struct Carrying {
   Slot destination, a, b, c, carry_in, carry_out;
 };
@@ -33,14 +34,15 @@ struct Carrying {
 // ---- memory: with Instruction::address and offset ----
 
 struct Access {
-  Slot data[8];  // loaded or stored
+  Slot data[8];  // registers that are loaded or stored
 };
 struct Atomic {
   Slot old, operand, second;
-  Slot old_high, operand_high, second_high;  // of 128 bits, whose lower halves those are then
+  // Upper halves of 128-bit operands; the operands above are then the lower halves.
+  Slot old_high, operand_high, second_high;
 };
-// cp.async, from global memory; `ignored` is the predicate of ignore-src, `flags` are those of the
-// destination's register.
+// cp.async from global memory. `ignored` is the predicate of ignore-src; `offset` and `flags`
+// belong to the destination's register.
 struct AsyncCopy {
   Slot destination, size, ignored;
   u32 offset, flags;
@@ -48,16 +50,17 @@ struct AsyncCopy {
 struct AsyncStore {
   Slot data[4], mbarrier;
 };
-// `operand`: a count, bytes, a state or its parity. `expected`: bytes that an arrival adds first.
+// An mbarrier operation. `operand`: a count, bytes, a state or its parity. `expected`: bytes that
+// an arrival adds to the expected count first.
 struct Mbarrier {
   Slot result, operand, expected;
-  u32 may_give_up;  // try_wait
+  u32 may_give_up;  // of try_wait: it may return false before the phase is complete
 };
-// Instruction::address is that of global memory, of the tensor map, or of shared memory to copy
-// from.
+// A bulk copy. Instruction::address is that of global memory, of the tensor map, or of the shared
+// memory to copy from.
 struct Bulk {
   Slot shared, mbarrier, size, coordinate[5], multicast;
-  Slot bytes;  // a mask of those of each sixteen that are copied (.cp_mask)
+  Slot bytes;  // mask of the bytes of each sixteen that are copied (.cp_mask)
   u32 shared_offset, mbarrier_offset, global_offset, reduction, type, dimensions;
 };
 // tensormap.replace; `field` is a MapField (tensor_map.hpp).
@@ -78,7 +81,7 @@ struct Fragment {
 
 // ---- of a warp, a warp group, a block ----
 
-// shfl, vote, match, redux and elect; `lane` and `control` of shfl alone.
+// shfl, vote, match, redux and elect. Only shfl has `lane` and `control`.
 struct Exchange {
   Slot result, predicate, value, lane, control;
 };
@@ -86,35 +89,36 @@ struct Exchange {
 struct Product {
   Slot d[4], a[4], b[2], c[4];
 };
-// mma with block scales. `selectors` has 16 bits each for byte and thread of A, byte and thread of
-// B.
+// mma with block scales. `selectors` has 16 bits each: byte and thread of A, then byte and thread
+// of B.
 struct ScaledProduct {
   Slot d[4], a[4], b[2], c[4], scale_a, scale_b, selectors;
 };
-// mma.sp, with scales or without. D's registers are Kernel::fragments; `ordered` for
-// .sp::ordered_metadata; `selectors` as of ScaledProduct.
+// mma.sp, with or without scales. D's registers are in Kernel::fragments. `ordered` is set for
+// .sp::ordered_metadata; `selectors` as in ScaledProduct.
 struct SparseProduct {
   Slot a[4], b[4], c[4], metadata;
   u32 selector, ordered;
   Slot scale_a, scale_b, selectors;
 };
-// wgmma. A is in registers, or what Instruction::address describes; D's registers are
-// Kernel::fragments. `metadata` is that of a sparse A, and `selector` says which lanes have it.
+// wgmma. A is in registers or described by Instruction::address; D's registers are in
+// Kernel::fragments. `metadata` belongs to a sparse A, and `selector` says which lanes hold it.
 struct GroupProduct {
   Slot a[4], b, keeps_d, metadata;
   u32 flags, selector;  // WarpGroupProduct
 };
-// tcgen05.alloc, dealloc, ld, st, cp and shift: Instruction::address is one in tensor memory; of
-// alloc it is in shared memory. The registers of ld and st are Kernel::fragments.
+// tcgen05.alloc, dealloc, ld, st, cp and shift. Instruction::address is in tensor memory, for alloc
+// in shared memory. The registers of ld and st are in Kernel::fragments.
 struct TensorMove {
-  Slot columns, matrix;      // of alloc and dealloc; the descriptor of cp
-  Slot reduced;              // of ld.red: the result
-  u32 shape, packed, apart;  // TensorShape; 16 bits of each column; columns between the halves
-  u32 two_blocks;            // .cta_group::2
-  u32 bits;                  // of an element of cp that it widens to eight; 0 for others
-  u32 reduction;             // TensorReduction
+  Slot columns, matrix;  // of alloc and dealloc; the descriptor of cp
+  Slot reduced;          // of ld.red: the result
+  // TensorShape; whether two columns of 16 bits share a register; columns between the halves.
+  u32 shape, packed, apart;
+  u32 two_blocks;  // .cta_group::2
+  u32 bits;        // bits of an element that cp widens to eight; 0 for other copies
+  u32 reduction;   // TensorReduction
 };
-// tcgen05.mma. Instruction::address is D's; the masks of lanes to leave out are Kernel::fragments.
+// tcgen05.mma. Instruction::address is D's; the masks of lanes to keep are in Kernel::fragments.
 struct TensorProduct {
   Slot a, b, descriptor, keeps_d, scale_a, scale_b, metadata;
   Slot zero_columns;  // the descriptor of a mask of B's columns
@@ -123,7 +127,7 @@ struct TensorProduct {
 };
 // tcgen05.commit. Instruction::address is the mbarrier's.
 struct TensorCommit {
-  Slot blocks;  // a mask of ranks
+  Slot blocks;  // mask of ranks in the cluster
 };
 struct Barrier {
   Slot result, number, threads, vote;
@@ -132,16 +136,18 @@ struct Barrier {
 
 // ---- calls: offsets are those of parameters in the frame ----
 
-// Of a call through a register, `target`, Python makes some of known functions.
+// A call. For a call through a register (`target`), Python generates one for each function that it
+// may reach.
 struct Call {
   Slot frame, target;
-  u32 caller_bytes, callee_bytes;  // of the frames; the callee's with all that it calls at least
+  // Bytes of the frames; the callee's includes the functions that it calls.
+  u32 caller_bytes, callee_bytes;
 };
 struct ParameterCopy {
   Slot frame;
   u32 source, destination, bytes;
 };
-// Of a function that the machine provides.
+// A call of a function that the machine provides.
 struct SystemCall {
   Slot frame;
   u32 argument[5], result;

@@ -8,10 +8,10 @@
 namespace workbench::ptx {
 namespace {
 
-constexpr std::size_t kLongest = 4096;  // characters of one string
+constexpr std::size_t kLongest = 4096;  // most characters of one string
 
-// One conversion of a format: "%-08.3lld" has flags "-0", width "8", precision ".3", and is 8 bytes
-// wide.
+// One conversion of a format: "%-08.3lld" has flags "-0", width "8" and precision ".3"; its
+// argument has 8 bytes.
 struct Conversion {
   std::string head;  // everything before the length modifier
   bool wide = false;

@@ -1,4 +1,4 @@
-// Device printf: the text of a format and its arguments, as they lie in a kernel's memory.
+// Device printf: makes the text from a format and its arguments in a kernel's memory.
 #pragma once
 #include <string>
 
@@ -6,18 +6,19 @@
 
 namespace workbench::ptx {
 
-// Memory behind a generic address, for one lane. Reads outside of it are reported as out of bounds.
+// Memory behind a generic address, as one lane sees it. Reads outside are reported as out of
+// bounds.
 struct MemoryView {
   Warp& warp;
   const Instruction& instruction;
   u32 lane;
 
-  const u8* find(u64 address, u64 bytes) const;  // null if it is nowhere
+  const u8* find(u64 address, u64 bytes) const;  // null if the range is in no buffer or window
   std::string text(u64 address) const;           // up to the terminating zero
 };
 
-// `count` receives the number of conversions, which printf returns. Follows CUDA's: arguments are
-// promoted as in C and aligned to their own size.
+// Formats as CUDA's printf does: arguments are promoted as in C and aligned to their own size.
+// `count` receives the number of conversions, which the device function returns.
 std::string format_text(const MemoryView& memory, u64 format, u64 arguments, int& count);
 
 }  // namespace workbench::ptx

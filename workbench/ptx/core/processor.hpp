@@ -1,9 +1,9 @@
-// What the processor offers, asked at run time.
+// Features of the processor, detected at run time.
 #pragma once
 
 namespace workbench::ptx {
 
-// Whether code that was compiled with -march=x86-64-v3 runs here.
+// Whether the processor runs code compiled with -march=x86-64-v3.
 inline bool supports_v3() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -14,7 +14,7 @@ inline bool supports_v3() {
 #endif
 }
 
-// Whether vectors of 512 bits do (AVX-512F and AVX-512BW).
+// Whether the processor has 512-bit vectors (AVX-512F and AVX-512BW).
 inline bool supports_512() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");

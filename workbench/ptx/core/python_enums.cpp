@@ -1,4 +1,4 @@
-// The enums that Python shares with the core. A name that C++ keeps for itself loses its
+// The enums that Python shares with the core. A name that is a keyword in C++ loses its trailing
 // underscore.
 #include "python_enums.hpp"
 

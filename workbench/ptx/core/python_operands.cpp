@@ -1,4 +1,4 @@
-// The operands of instructions by name, for the families in Python: where in a row of code each is.
+// Names for the columns of a code row that hold operands, used by the families in Python.
 #include "python_operands.hpp"
 
 #include <type_traits>
@@ -10,8 +10,8 @@ namespace nb = nanobind;
 namespace workbench::ptx {
 namespace {
 
-// A namespace of the operands of one kind, each the number of its column; of several alike the
-// first one's.
+// Defines a namespace for the operands of one kind: each name is the number of its column; the name
+// of an array is that of its first element.
 template <class S>
 class Columns {
  public:

@@ -5,7 +5,7 @@
 
 namespace workbench::ptx {
 
-// `first`: the column of a row in which its operands begin.
+// Defines the operand namespaces. `first`: the column in which operands begin.
 void bind_operands(nanobind::module_& m, std::size_t first);
 
 }  // namespace workbench::ptx

@@ -11,14 +11,14 @@ namespace {
 
 constexpr u32 kNone = 0xffffffffu;
 
-// Strongly connected components (R. Tarjan, 1972), in reverse topological order and each with its
-// first-seen block first.
+// Strongly connected components (R. Tarjan, 1972) in reverse topological order. In each, the block
+// that was seen first comes first.
 class Components {
  public:
   explicit Components(const Successors& blocks)
       : blocks_(blocks), region_(blocks.size()), index_(blocks.size()), low_(blocks.size()) {}
 
-  // Those of the blocks that can be reached from the roots within region `inside` (0: all).
+  // The components of the blocks that the roots reach within region `inside` (0: everywhere).
   std::vector<std::vector<u32>> of(const std::vector<u32>& roots, u32 inside) {
     std::vector<std::vector<u32>> found;
     for (u32 root : roots) {
@@ -42,7 +42,7 @@ class Components {
         if (low_[done] == index_[done]) found.push_back(close(done));
       }
     }
-    // Blocks of an inner region are looked at again.
+    // The blocks of an inner region are visited again.
     for (const auto& component : found)
       for (u32 block : component) index_[block] = 0;
     return found;
@@ -83,7 +83,7 @@ std::vector<u32> order_blocks(const Successors& blocks) {
   struct Task {
     std::vector<u32> roots;
     u32 region;
-    bool done;  // the root has its place next
+    bool done;  // whether only the root is left to be placed
   };
   std::vector<u32> order;
   std::vector<Task> tasks{{{0}, 0, false}};
@@ -96,7 +96,7 @@ std::vector<u32> order_blocks(const Successors& blocks) {
       order.push_back(task.roots[0]);
       continue;
     }
-    // Components come last first: the first one ends up on top.
+    // Components come in reverse order, so that the first one ends up on top of the stack.
     for (const std::vector<u32>& component : components.of(task.roots, task.region)) {
       const u32 header = component[0];
       if (component.size() > 1) {
@@ -125,8 +125,8 @@ RegisterLives find_lives(const std::vector<u32>& lengths, const Successors& succ
   for (const RegisterAccess& write : writes)
     meet(write.number, 2 * s64{write.pc} + 1, 2 * s64{write.pc} + 1);
 
-  // What a block reads before it writes it comes from elsewhere; only such registers live across
-  // blocks.
+  // A register that a block reads before it writes it comes from another block; only such registers
+  // live across blocks.
   const u32 blocks = static_cast<u32>(lengths.size());
   std::vector<std::pair<u32, u32>> exposed, killed;  // (block, register)
   std::vector<u32> exposed_in(registers, kNone), killed_in(registers, kNone),
@@ -150,7 +150,7 @@ RegisterLives find_lives(const std::vector<u32>& lengths, const Successors& succ
     }
   }
 
-  // What is live at the begin and at the end of every block, as bits.
+  // The registers that are live at the beginning and at the end of every block, as bits.
   using Bits = std::vector<u64>;
   const u32 words = (bits + 63) / 64;
   Bits upward(std::size_t{blocks} * words), kept(upward.size(), ~u64{0}), in(upward.size()),
@@ -176,7 +176,7 @@ RegisterLives find_lives(const std::vector<u32>& lengths, const Successors& succ
       }
     }
   }
-  // A register is also live from where a block takes it over to where the last one hands it on.
+  // A register is live from the first block that receives it to the last one that passes it on.
   std::vector<u32> numbers(bits);
   for (u32 number = 0; number < registers; ++number)
     if (across[number] != kNone) numbers[across[number]] = number;
@@ -213,7 +213,7 @@ std::vector<u32> place_registers(const RegisterLives& lives, const std::vector<u
                    [&](u32 a, u32 b) { return lives.first[a] < lives.first[b]; });
   using Ending = std::pair<s64, u32>;
   std::priority_queue<Ending, std::vector<Ending>, std::greater<>> active;
-  std::array<std::vector<u32>, 17> free;  // by width
+  std::array<std::vector<u32>, 17> free;  // free slots by width
   for (u32 number : order) {
     for (; !active.empty() && active.top().first < lives.first[number]; active.pop()) {
       const u32 ended = active.top().second;

@@ -1,4 +1,4 @@
-// The order of a kernel's blocks, and slots of the register file for its virtual registers.
+// The order of a kernel's blocks, and the slots of its virtual registers in the register file.
 #pragma once
 #include <vector>
 
@@ -8,35 +8,37 @@ namespace workbench::ptx {
 
 using Successors = std::vector<std::vector<u32>>;  // of each block, by number
 
-// Blocks that can be reached from block 0 in weak topological order: each behind all that lead to
-// it, loops apart, and a loop contiguous, with its exits behind it (F. Bourdoncle, "Efficient
-// chaotic iteration strategies with widenings", 1993).
+// Orders the blocks that block 0 reaches in weak topological order: apart from loops, each comes
+// after all that lead to it; a loop is contiguous, with its exits behind it (F. Bourdoncle,
+// "Efficient chaotic iteration strategies with widenings", 1993).
 std::vector<u32> order_blocks(const Successors& blocks);
 
-// Who reads and writes which register, in order of the pc.
+// A read or write of a register, in order of the pc.
 struct RegisterAccess {
   u32 pc, number;
-  bool kills = false;  // a write that happens in every lane
+  bool kills = false;  // whether it is a write in every lane
 };
 
 struct RegisterLives {
   static constexpr s64 kNever = INT64_MAX;
-  std::vector<s64> first, last;  // by register; kNever and -1 where it does not occur. Instruction
-                                 // i reads at 2i, writes at 2i + 1
+  // By register; kNever and -1 where it does not occur. Instruction i reads at 2i and writes at 2i
+  // + 1.
+  std::vector<s64> first, last;
 };
 
-// The span of the laid-out code from the first to the last point where each register is live.
-// `lengths` and `successors` are those of the blocks in their order, successors by place in it.
+// Finds the span of the laid-out code from the first to the last point where each register is live.
+// `lengths` and `successors` describe the blocks in their order; successors are positions in it.
 RegisterLives find_lives(const std::vector<u32>& lengths, const Successors& successors,
                          const std::vector<RegisterAccess>& reads,
                          const std::vector<RegisterAccess>& writes, u32 registers);
 
-// Offsets by register, 0 where it does not occur: registers whose lives do not overlap share one.
-// `widths` are in bytes, 0 for predicates; `size` is that of the register file, and grows.
+// Returns offsets by register, 0 where it does not occur; registers whose lives do not overlap
+// share one. `widths` are in bytes, 0 for predicates; `size` is the size of the register file and
+// grows.
 std::vector<u32> place_registers(const RegisterLives& lives, const std::vector<u32>& widths,
                                  u32& size);
 
-// The next offset for a register of its own.
+// Returns a new offset that no other register shares.
 u32 take_slot(u32 width, u32& size);
 
 }  // namespace workbench::ptx

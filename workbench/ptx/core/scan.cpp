@@ -21,7 +21,7 @@ class Scanner {
   Scanner(std::string_view text, std::size_t begin, std::size_t end)
       : text_(text.substr(0, end)), at_(begin) {}
 
-  // False at the end of the text, and behind what is no item.
+  // Returns false at the end of the text, and after text that is no item.
   bool next(ScannedItem& item) {
     skip_gap();
     if (over_ || at_ >= text_.size()) return false;
@@ -43,8 +43,8 @@ class Scanner {
     return at;
   }
 
-  // White space, and .loc and .loc_intermediate directives with the rest of their lines. The latter
-  // names a line of a tile language's own code, which ends the module.
+  // Skips white space and .loc and .loc_intermediate directives with the rest of their lines. A
+  // .loc_intermediate names a line in a tile language's own code.
   void skip_gap() {
     for (;;) {
       at_ = past(at_, is_space);
@@ -56,7 +56,7 @@ class Scanner {
     }
   }
 
-  // False for what is no item.
+  // Returns false if the text is no item.
   bool take(ScannedItem& item) {
     const char c = text_[at_];
     if (c == '{' || c == '}') {

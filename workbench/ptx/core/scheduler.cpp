@@ -14,8 +14,8 @@ namespace {
 struct Group {
   s32 pc;
   u32 mask;
-  s32 limit;    // where the next group stands
-  bool forced;  // a collective goes on without its absent lanes
+  s32 limit;    // pc at which the next group stands
+  bool forced;  // whether a collective goes on without its absent lanes
 };
 
 void take(Warp& warp, std::size_t index) {
@@ -23,7 +23,8 @@ void take(Warp& warp, std::size_t index) {
   warp.splits.pop_back();
 }
 
-// A collective whose lanes can no longer come: they exited, or wait elsewhere.
+// Releases a collective for which the missing lanes can no longer arrive: they exited, or wait
+// elsewhere.
 bool release_collective(Block& block, Warp& warp, Group& current) {
   for (std::size_t i = 0; i < warp.splits.size(); ++i) {
     const Split split = warp.splits[i];
@@ -37,7 +38,8 @@ bool release_collective(Block& block, Warp& warp, Group& current) {
                     static_cast<u32>(first_lane(other.mask & split.need)), other.need);
     }
     const u32 absent = split.need & ~have & ~warp.exited & warp.all;
-    if (absent && split.mask & split.need) {  // who does not name itself has been told
+    // A mask that does not name its own lane has been reported already.
+    if (absent && split.mask & split.need) {
       block.note({.problem = Problem::absent_lane,
                   .pc = split.pc,
                   .block = block.index,
@@ -58,10 +60,11 @@ bool release_collective(Block& block, Warp& warp, Group& current) {
   return false;
 }
 
-// The next group to run, with all others that stand at the same pc. False if every group waits.
+// Picks the next group to run, with all others at the same pc. Returns false if every group waits.
 bool pick(Block& block, Warp& warp, Group& current) {
   auto& splits = warp.splits;
-  if (splits.size() == 1 && splits[0].state <= Split::polled) {  // no lanes are apart
+  // All lanes are together.
+  if (splits.size() == 1 && splits[0].state <= Split::polled) {
     current = {splits[0].pc, splits[0].mask, INT_MAX, false};
     splits.clear();
     return true;
@@ -93,15 +96,14 @@ bool pick(Block& block, Warp& warp, Group& current) {
   return true;
 }
 
-// Lanes that stand at the same collective with a member mask of their own, such as the tiles of a
-// partition.
+// The lanes at the same collective that use another member mask, such as the tiles of a partition.
 inline u32 in_other_groups(const Warp& warp, const Instruction& in, u32 active) {
   if (in.member == kNoSlot) return 0;
   const u32 first = first_lane(active);
   return active & ~at<u32>(warp.registers, in.member)[first] & ~(1u << first);
 }
 
-// Brings the lanes of a collective together. False if this group has to wait for others.
+// Collects the lanes of a collective. Returns false if this group has to wait for others.
 bool gather(Warp& warp, const Instruction& in, s32 pc, u32& active, u32& mask) {
   u32 need = warp.all;
   if (in.member != kNoSlot) need &= at<u32>(warp.registers, in.member)[first_lane(active)];
@@ -169,7 +171,7 @@ bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active,
   return true;
 }
 
-// Enters a function: `active` lanes remember where to go back to, and their frame moves up.
+// Enters a function: `active` lanes store their return address, and their frame pointer moves up.
 void enter(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) {
   u64* frame = at<u64>(warp.registers, in.call.frame);
   PTX_FOR_EACH_LANE (lane, active) {
@@ -186,7 +188,8 @@ void enter(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) 
   }
 }
 
-// Lanes that leave a function, by the place they go back to: the first one found and its lanes.
+// Picks a return address among the lanes that leave a function, and returns the lanes that go
+// there.
 u32 go_back(Block& block, Warp& warp, u32 active, s32& target) {
   target = warp.calls.returns[first_lane(active)].back();
   u32 together = 0;
@@ -201,11 +204,12 @@ u32 go_back(Block& block, Warp& warp, u32 active, s32& target) {
   return together;
 }
 
-// What follows an instruction: the group's next one, another group, or other warps. `again`: and
-// the instruction itself, which has not happened. `barrier`: other warps, since all lanes wait.
+// What follows an instruction: the group's next instruction, another group, or other warps.
+// `again`: other warps, and then the same instruction, which has not happened. `barrier`: other
+// warps, since all lanes wait.
 enum class Next : u8 { instruction, group, others, again, barrier };
 
-// A warp's turn. Plain instructions and branches are run_group's own; each other kind has a
+// A warp's turn. run_group executes plain instructions and branches itself; each other kind has a
 // function.
 template <class Observer>
 class Turn {
@@ -236,7 +240,7 @@ class Turn {
   void push(s32 pc, u32 mask, u64 now) {
     warp_.splits.push_back({.pc = pc, .mask = mask, .state = Split::ready, .last_run = now});
   }
-  // Those of a group that its guard left out go on behind the instruction.
+  // Lets the lanes of a group that its guard excluded continue behind the instruction.
   void push_rest(const Group& group, u32 active) {
     if (group.mask & ~active) push(group.pc + 1, group.mask & ~active, warp_.now);
   }
@@ -303,7 +307,8 @@ class Turn {
   Next special(const Instruction& in, u32 active, Group& group) {
     switch (in.kind) {
       case Kind::plain:
-      case Kind::branch: break;  // run_group's own
+      // run_group executes these.
+      case Kind::branch: break;
       case Kind::timed: return timed(in, active, group);
       case Kind::collective: return collective(in, active, group);
       case Kind::barrier: return barrier(in, active, group);
@@ -415,7 +420,7 @@ class Turn {
   Block& block_;
   Warp& warp_;
   const Observer observer_;
-  const u64 tick_;  // at its begin
+  const u64 tick_;  // the warp's tick at the beginning of the turn
   u64 executed_ = 0, lanes_ = 0;
 };
 

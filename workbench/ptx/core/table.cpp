@@ -1,4 +1,4 @@
-// The table of all instructions, and the entries whose work the scheduler does itself.
+// The table of all instructions, with the entries that the scheduler executes itself.
 #include "warp.hpp"
 
 namespace workbench::ptx {

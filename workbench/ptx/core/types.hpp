@@ -1,4 +1,4 @@
-// Short names of the machine types, and the lane count that everything is built around.
+// Short names of the machine types, and the number of lanes.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -20,10 +20,9 @@ using f64 = double;
 constexpr int kLanes = 32;
 constexpr u32 kAllLanes = 0xffffffffu;
 
-constexpr u32 kTf32Bits = 0xffffe000u;  // of an f32, those that TF32 sees
+constexpr u32 kTf32Bits = 0xffffe000u;  // the bits of an f32 that TF32 keeps
 
-// A 16-bit floating point value as it lies in a register; arithmetic goes through f32 (see
-// half.hpp).
+// A 16-bit floating point value in a register; arithmetic goes through f32 (see half.hpp).
 struct Half {
   u16 bits;
 };
@@ -42,7 +41,7 @@ inline To bits_as(From from) {
 inline u32 first_lane(u32 mask) { return static_cast<u32>(__builtin_ctz(mask)); }
 inline int count_lanes(u32 mask) { return __builtin_popcount(mask); }
 
-// Calls function(number) for each bit of a mask that is set, the lowest first.
+// Calls function(number) for each set bit of a mask, the lowest first.
 template <class F>
 inline void for_each_bit(u32 mask, F function) {
   for (; mask; mask &= mask - 1) function(static_cast<u32>(__builtin_ctz(mask)));
@@ -50,8 +49,8 @@ inline void for_each_bit(u32 mask, F function) {
 
 }  // namespace workbench::ptx
 
-// Lane i of a result depends on lane i of the sources only, also where a destination is one of its
-// sources.
+// A loop over lanes that may run in parallel: lane i of a result depends on lane i of the sources
+// only, even if a destination is also a source.
 #define PTX_LANES _Pragma("GCC ivdep") for (int lane = 0; lane < kLanes; ++lane)
 #define PTX_FOR_EACH_LANE(lane, mask)                                                             \
   for (u32 lane##_rest = (mask), lane = 0; lane##_rest && (lane = first_lane(lane##_rest), true); \

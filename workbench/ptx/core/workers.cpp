@@ -30,7 +30,7 @@ class WorkerThread {
     thread_.join();
   }
 
-  // `job` must not throw. The one before it has told that it is done.
+  // `job` must not throw, and the one before it must have finished.
   void start(std::function<void()> job) {
     {
       std::lock_guard lock(mutex_);
@@ -39,7 +39,7 @@ class WorkerThread {
     wake_.notify_one();
   }
 
-  bool has_thrown = false;  // once, see Workers
+  bool has_thrown = false;  // whether it has thrown its first exception, see Workers
 
  private:
   void serve() {
@@ -58,19 +58,18 @@ class WorkerThread {
   std::condition_variable wake_;
   std::function<void()> job_;
   bool ending_ = false;
-  std::thread thread_;  // begins when all else is there
+  std::thread thread_;  // declared last, so that it starts after all other members exist
 };
 
 namespace {
 
 using Threads = std::vector<std::unique_ptr<WorkerThread>>;
 
-// Threads without a launch. None is left where the process forks: a child would have none of them,
-// and Python warns of those that it knows of. All that the child needs is that nobody held the
-// mutex.
+// Threads without a launch. All are ended before the process forks: a child would have none of
+// them, and Python warns of threads that it can see. In the child the mutex must be free.
 class IdleThreads {
  public:
-  // Never destroyed: a launch may still end when the process does.
+  // Never destroyed: a launch may still end while the process exits.
   static IdleThreads& all() {
     static IdleThreads* const idle = new IdleThreads;
     return *idle;
@@ -84,7 +83,7 @@ class IdleThreads {
     }
   }
 
-  // Those beyond the most that are kept end here.
+  // Keeps threads for the next launch; those beyond the limit end here.
   void keep(Threads& threads) {
     std::lock_guard lock(mutex_);
     const std::size_t kept = std::min(most_ - std::min(most_, idle_.size()), threads.size());
@@ -114,7 +113,7 @@ class IdleThreads {
   Threads idle_;
 };
 
-// Address space that is put by.
+// Reserved address space.
 class Reserve {
  public:
   Reserve() {
@@ -163,7 +162,7 @@ Workers::Workers(Launch& launch, std::vector<WorkerResult>& results) {
 void Workers::find_threads(std::size_t count) {
   threads_.reserve(count);
   IdleThreads::all().move_to(threads_, count);
-  std::vector<std::unique_ptr<Reserve>> reserves(count);  // of threads that have not thrown
+  std::vector<std::unique_ptr<Reserve>> reserves(count);  // for threads that have not thrown
   const bool limited = !may_run_here();
   std::ptrdiff_t reserved = 0;
   for (std::size_t i = 0; i < count; ++i) {

@@ -12,26 +12,26 @@ namespace workbench::ptx {
 
 class WorkerThread;
 
-// A thread for each of some results, from the beginning to the end of this object. They are kept
-// for the next launch, as to start one takes longer than many a small launch does: as many as there
-// are processors, until the process ends or forks.
+// A thread for each of the results, for the lifetime of this object. Threads are kept for the next
+// launch, because starting one takes longer than many a small launch: as many as there are
+// processors, until the process ends or forks.
 //
-// The C library ends the process where a thread has no memory for the variables that its first
-// exception needs. So where the process has a limit, each throws one at its start, when address
-// space that was put by for that is given back: its allocator asks the system for pages. Nobody
-// takes more before all have done so.
+// The C library ends the process if a thread has no memory for the variables of its first
+// exception. So where the process has a memory limit, each thread throws one at its start, just
+// after reserved address space was given back for the pages that its allocator takes. No thread
+// takes more memory before all have thrown.
 class Workers {
  public:
-  // Whether a launch of one worker may run in the calling thread, which starts at once where one
-  // that sleeps takes longer to wake than a small launch runs.
+  // Whether a launch with one worker may run in the calling thread. It starts at once there, while
+  // waking a sleeping thread takes longer than a small launch runs.
   static bool may_run_here();
-  // Runs the launch on them. There are fewer where the process can have no more: those that there
-  // are do the work. Throws OutOfMemory where it can have none.
+  // Runs the launch on the workers. If the process cannot have more threads, fewer do the work.
+  // Throws OutOfMemory if it can have none.
   Workers(Launch& launch, std::vector<WorkerResult>& results);
   Workers(const Workers&) = delete;
   ~Workers();
 
-  // True if all of them are done, after so much time at most.
+  // Waits for at most `time`. Returns true if all workers are done.
   bool wait_for(std::chrono::duration<double> time);
 
  private:

@@ -53,7 +53,7 @@ def plan(parts: list[str]) -> Plan:
         return _mixed(parts)
     unclamped = _plan([part for part in parts if part != "sat"]) if parts[-1] == "f32" else None
     if unclamped is None:
-        raise Refused("the machine does not know this instruction")
+        raise Refused("the machine does not support this instruction")
     return _saturated(unclamped)
 
 
@@ -107,7 +107,7 @@ def _extreme(parts: list[str]) -> SinglePlan:
     order = ("ftz", "NaN", "xorsign", "abs")
     known = [part for part in order if part in parts[1:-1]]
     if sorted(known) != sorted(parts[1:-1]):
-        raise Refused("the machine does not know this instruction")
+        raise Refused("the machine does not support this instruction")
     two = _plan([parts[0], *known, "f32"])
     three = _plan([f"{parts[0]}3", *known, "f32"])
 

@@ -18,7 +18,7 @@ _RUNS = {
     ("mxf4nvf4", "ue8m0"): ("2X", "4X"), ("mxf4nvf4", "ue4m3"): ("4X",),
 }  # fmt: skip
 _BYTES = {"1X": (0, 1, 2, 3), "2X": (0, 2), "4X": (0,)}
-_UNKNOWN = "the machine does not know this mma with block scales"
+_UNKNOWN = "the machine does not support this mma with block scales"
 _THREADS = ((0, 1), (0, 1, 2, 3))  # of A: pairs of a quad; of B
 
 

@@ -39,24 +39,24 @@ def bulk(parts: list[str]) -> Plan:
     # Other words may stand before the state spaces.
     spaces = [part.split("::")[0] for part in rest if part.split("::")[0] in ("shared", "global")]
     if len(spaces) != 2:
-        raise Refused("the machine does not know this copy")
+        raise Refused("the machine does not support this copy")
     to, from_ = spaces
     if (to, from_) == ("shared", "shared") and reduces:
         raise Refused(REDUCED_IN_SHARED)
     if (to, from_) not in (("shared", "global"), ("global", "shared"), ("shared", "shared")):
-        raise Refused("the machine does not know this copy")
+        raise Refused("the machine does not support this copy")
     if rows and (dimensions != 2 or reduces or rows != [mode for mode, end in _ROWS.items() if end == to]):
         allowed = "for tensors of 2 dimensions: .tile::gather4 to load, .tile::scatter4 to store"
-        raise Refused(f".{rows[0]}, which PTX has {allowed}")
+        raise Refused(f".{rows[0]}, which PTX only has {allowed}")
     is_load, hinted, multicast = to == "shared", "L2::cache_hint" in rest, "multicast::cluster" in rest
     masked = "cp_mask" in rest
     if masked and (dimensions or reduces or is_load):
-        raise Refused(".cp_mask, which PTX has for bulk copies to global memory")
+        raise Refused(".cp_mask, which PTX only has for bulk copies to global memory")
     operation, type_name = 0, 0
     if reduces:
         name = next((part for part in rest if part in _OPERATIONS), None)
         if name is None:
-            raise Refused("the machine does not know this reduction")
+            raise Refused("the machine does not support this reduction")
         operation = _OPERATIONS[name]
         if not dimensions:  # a tensor map has the type of its elements
             if rest[-1] not in _REDUCED[name]:
@@ -143,7 +143,7 @@ def tensormap(parts: list[str]) -> Plan:
     if parts[1] == "cp_fenceproxy":
         return _copy_map
     if parts[1:3] != ["replace", "tile"] or parts[3] not in _MAP:
-        raise Refused("the machine does not know this tensormap")
+        raise Refused("the machine does not support this tensormap")
     field, space, type_name = parts[3], parts[4].split("::")[0], parts[-1]
     row, size = opcode(f"tensormap.replace.{space}.{type_name}"), 8 if type_name == "b64" else 4
     number, ordinals = _MAP[field]

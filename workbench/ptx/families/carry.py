@@ -24,7 +24,7 @@ def plan(parts: list[str]) -> Plan:
     half = next((part for part in parts if part in ("lo", "hi")), "")
     size, count = PTX_BYTES[kind], 4 if stem == "mad" else 3
     if kind[0] not in "su" or size not in (4, 8) or (stem == "mad") != bool(half):
-        raise Refused("the machine does not know this carry form")
+        raise Refused("the machine does not support this carry form")
     letter = kind[0] if half == "hi" else "b"
     row = opcode(".".join(["carry", stem, *([half] if half else []), f"{letter}{8 * size}"]))
 

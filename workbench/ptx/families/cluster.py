@@ -82,7 +82,7 @@ def store(parts: list[str]) -> Plan:
         address, counted = symbols.address(operands[0]), symbols.address(operands[2])
         flags = CLUSTER_BASE | place(symbols, address, slots, ADDRESS, "shared")
         if place(symbols, counted, slots, _STORE.mbarrier, "shared") and (counted.base.width != 4 or counted.offset):
-            raise Refused("an mbarrier whose address is no 32-bit register")
+            raise Refused("an mbarrier whose address is not a 32-bit register")
         return Instruction(row, slots, (), {FLAGS: flags}, address.offset, elements, size)
 
     return bind

@@ -31,7 +31,7 @@ def set_(parts: list[str]) -> Plan:
     if direct in OPCODES:
         return arithmetic.plan(direct.split("."))
     if to not in ("u32", "s32", "f32", "u16", "s16", "f16", "bf16"):
-        raise Refused("the machine does not know this form of set")
+        raise Refused("the machine does not support this form of set")
     compare = moves.setp(["setp", *parts[1:-2], from_])
     size = PTX_BYTES[to]
     yes = Constant(size, _ONE.get(to, (1 << 8 * size) - 1))
@@ -52,7 +52,7 @@ def slct(parts: list[str]) -> Plan:
     """Plan ``slct{.ftz}.type.{s32,f32} d, a, b, c;``: a where c >= 0, else b; -0 counts as 0 and NaN as negative."""
     type_name, tested = parts[-2:]
     if tested not in ("s32", "f32") or type_name not in PTX_BYTES:
-        raise Refused("the machine does not know this form of slct")
+        raise Refused("the machine does not support this form of slct")
     size = PTX_BYTES[type_name]
     row = opcode(f"selp.b{8 * size}")
     test = opcode("setp.ge.ftz.f32" if "ftz" in parts else f"setp.ge.{tested}")

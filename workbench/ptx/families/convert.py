@@ -62,7 +62,7 @@ def _in_steps(parts: list[str]) -> Plan:
 def _pack(types: list[str]) -> Plan:
     wide = types[0] in ("s16", "u16")
     if types[0] not in _PACKED or types[1:] != (["s32"] if wide else ["s32", "b32"]):
-        raise Refused("the machine does not know this conversion")
+        raise Refused("the machine does not support this conversion")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3 if wide else 4)
@@ -77,7 +77,7 @@ def _pack(types: list[str]) -> Plan:
 
 def _plan(parts: list[str]) -> SinglePlan:
     if len(parts) < 3 or parts[-1] not in PTX_BYTES or parts[-2] not in PTX_BYTES:
-        raise Refused("the machine does not know this conversion")
+        raise Refused("the machine does not support this conversion")
     to, from_, modifiers = parts[-2], parts[-1], parts[1:-2]
     if to in _INTEGERS and from_ in _INTEGERS:
         return _integer(to, from_, modifiers)
@@ -95,7 +95,7 @@ def _integer(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
     to_size, from_size = PTX_BYTES[to], PTX_BYTES[from_]
     saturating = modifiers == ["sat"]
     if modifiers and not saturating:
-        raise Refused("the machine does not know this conversion")
+        raise Refused("the machine does not support this conversion")
     narrow = to if to_size <= from_size else from_
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -123,7 +123,7 @@ def _integer(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
 def _to_integer(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
     rounds = [part for part in modifiers if part in _ROUNDS]
     if len(rounds) != 1 or any(part not in (*_ROUNDS, "ftz", "sat") for part in modifiers):
-        raise Refused("the machine does not know this conversion")
+        raise Refused("the machine does not support this conversion")
     mode = _ROUNDS[rounds[0]] | (
         core.Rounding.ftz if "ftz" in modifiers else 0
     )  # integer results are clamped with or without .sat
@@ -161,7 +161,7 @@ def _floating(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
     for name in names:
         if name in OPCODES:
             return _lanewise(name, to, from_)
-    raise Refused("the machine does not know this conversion")
+    raise Refused("the machine does not support this conversion")
 
 
 FAMILY = {"cvt": plan}

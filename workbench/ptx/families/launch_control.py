@@ -1,4 +1,4 @@
-"""clusterlaunchcontrol: blocks that take over the work of others that have not started."""
+"""clusterlaunchcontrol: lets blocks take over the work of blocks that have not started."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.ptx.operands import Constant, Operand, Refused, Register, Symbols
 
 _BULK, _FLAGS = core.Bulk, core.BulkFlags
 _AXES = ("x", "y", "z")
-UNKNOWN = "the machine does not know this clusterlaunchcontrol"
+UNKNOWN = "the machine does not support this clusterlaunchcontrol"
 
 
 def control(parts: list[str]) -> Plan:

@@ -47,7 +47,7 @@ def mma(parts: list[str]) -> Plan:
     elif {*block_scale.NARROW} & {*parts}:
         raise Refused("mma with factors of 4 or 6 bits needs .kind::f8f6f4, or .block_scale and its kind")
     if parts[1:3] != ["sync", "aligned"] or parts[4:6] != ["row", "col"]:
-        raise Refused("the machine knows mma.sync.aligned with A by rows and B by columns only")
+        raise Refused("the machine supports mma.sync.aligned with A by rows and B by columns only")
     rest = parts[6:]
     if rest == ["f64"] * 4 and parts[3] in _DOUBLE_STEPS:
         return _tall_doubles(_DOUBLE_STEPS[parts[3]])
@@ -55,7 +55,7 @@ def mma(parts: list[str]) -> Plan:
     saturating = ["satfinite"] if rest[0] == "satfinite" else []
     row = opcode(".".join(["mma", parts[3], *operation, *saturating, *rest[len(saturating) : len(saturating) + 4]]))
     if len(rest) != len(saturating) + 4 + len(operation):
-        raise Refused("the machine does not know this mma")
+        raise Refused("the machine does not support this mma")
     width = 8 if rest[0] == "f64" else 4
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -63,7 +63,7 @@ def mma(parts: list[str]) -> Plan:
         fragments = [vector(operand) for operand in operands]
         for limit, tokens in zip((4, 4, 2, 4), fragments, strict=True):
             if len(tokens) > limit:
-                raise Refused(f"{len(tokens)} registers in a fragment")
+                raise Refused(f"{len(tokens)} registers in a fragment, where at most {limit} belong")
         d = [result(symbols, token, width) for token in fragments[0]]
         kind = "f64" if width == 8 else "f32"
         a, b, c = ([source(symbols, token, kind, width) for token in tokens] for tokens in fragments[1:])
@@ -198,7 +198,7 @@ def wmma(parts: list[str]) -> Plan:
     space = parts[7].split("::")[0] if len(parts) == 9 else "generic"
     roles = {"load": "abc", "store": "d"}.get(parts[1], "")
     if role not in roles or parts[3:5] != ["sync", "aligned"] or space not in ("generic", "global", "shared"):
-        raise Refused("the machine does not know this wmma")
+        raise Refused("the machine does not support this wmma")
     shaped = fragment(role, shape, type_name, layout)
     width = 8 if type_name == "f64" else 4
     row = opcode(f"wmma.{parts[1]}.{space}.b{8 * width}")
@@ -236,13 +236,13 @@ def _wmma_product(parts: list[str]) -> Plan:
     operation = parts[2:4] if parts[3] == "popc" else []
     rest = parts[2 + len(operation) :]
     if rest[:2] != ["sync", "aligned"]:
-        raise Refused("the machine does not know this wmma")
+        raise Refused("the machine does not support this wmma")
     layouts, shape, types = rest[2:4], rest[4], [part for part in rest[5:] if part not in ("satfinite", "rn")]
     if len(types) == 2:  # PTX does not spell out f16 factors
         types = [types[0], "f16", "f16", types[1]]
     saturating = ["satfinite"] if "satfinite" in rest else []
     if saturating and types[0] != "s32":
-        raise Refused("wmma of floating point with .satfinite, which PTX has deprecated: leave .satfinite away")
+        raise Refused("wmma of floating point with .satfinite, which is deprecated in PTX: leave out .satfinite")
     d, a, b, c = (fragment(*each) for each in zip("dabc", [shape] * 4, types, ["row", *layouts, "row"], strict=True))
     m, n, k = _extents(shape)
     tiles = 2 if max(m, n) > 8 else 1
@@ -307,7 +307,7 @@ def _in_order(symbols: Symbols, name: str, pieces: list[_Product]) -> list[Instr
 def movmatrix(parts: list[str]) -> Plan:
     """Plan ``movmatrix.sync.aligned.m8n8.trans.b16 d, a;``."""
     if parts[1:] != ["sync", "aligned", "m8n8", "trans", "b16"]:
-        raise Refused("the machine does not know this movmatrix")
+        raise Refused("the machine does not support this movmatrix")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)

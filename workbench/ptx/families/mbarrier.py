@@ -32,7 +32,7 @@ def mbarrier(parts: list[str]) -> SinglePlan:
     expects = operation in ("arrive", "arrive_drop") and "expect_tx" in flags
     kept = [part for part in flags if part not in _IGNORED and not (expects and part == "expect_tx")]
     if kept not in ([], ["noComplete"], ["parity"]) or parts[-1] != "b64":
-        raise Refused("the machine does not know this mbarrier")
+        raise Refused("the machine does not support this mbarrier")
     base = CLUSTER_BASE if "shared::cluster" in flags and operation not in ("init", "inval") else 0
     counts_bytes = operation in ("expect_tx", "complete_tx")
     if operation == "pending_count":
@@ -83,7 +83,7 @@ def arrive_after_copies(parts: list[str]) -> Plan:
     """Plan ``cp.async.mbarrier.arrive{.noinc}{.shared}.b64 [address];``."""
     noinc = [part for part in parts if part == "noinc"]
     if parts[3] != "arrive" or any(part not in ("noinc", "shared", "shared::cta", "b64") for part in parts[4:]):
-        raise Refused("the machine does not know this copy")
+        raise Refused("the machine does not support this copy")
     row = opcode(".".join(["cp", "async", "mbarrier", "arrive", *noinc, "shared", "b64"]))
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:

@@ -63,7 +63,7 @@ def _access(parts: list[str], is_load: bool) -> SinglePlan:
     if type_name == "b128":  # two halves, in one access
         return _wide(_access([*parts[:-1], "v2", "b64"], is_load), is_load)
     if type_name not in PTX_BYTES or PTX_BYTES[type_name] == 0:
-        raise Refused("the machine does not know this access")
+        raise Refused("the machine does not support this access")
     size, space, elements, strong = PTX_BYTES[type_name], "generic", 1, 0
     for part in parts[1:-1]:
         if part == "shared::cluster":
@@ -73,7 +73,7 @@ def _access(parts: list[str], is_load: bool) -> SinglePlan:
         elif part in ("v2", "v4", "v8"):
             elements = int(part[1:])
         elif not _known(part):
-            raise Refused(f".{part} in an access")
+            raise Refused(f".{part} in an access, which does not take it")
         elif part in _STRONG:
             strong |= STRONG | _ORDERS.get(part, 0)
         elif part == "cta":
@@ -192,11 +192,11 @@ def atomic(parts: list[str]) -> Plan:
         elif part in ("v2", "v4", "v8"):
             elements = int(part[1:])
         elif not (_known(part) or part == "noftz"):
-            raise Refused(f".{part} in an atomic")
+            raise Refused(f".{part} in an atomic, which does not take it")
     if type_name == "b128" and (operation not in ("exch", "cas") or parts[0] == "red"):
         raise Refused(WIDE_ATOMICS)
     if operation is None or not type_name:
-        raise Refused("the machine does not know this atomic")
+        raise Refused("the machine does not support this atomic")
     if operation in ("min", "max") and "f" in type_name and elements == 1:
         raise Refused(f"PTX has .{operation} of .{type_name} for vectors alone: use .v2 and more")
     size, kind = PTX_BYTES[type_name], type_name
@@ -249,7 +249,7 @@ def atomic(parts: list[str]) -> Plan:
 def copy(parts: list[str]) -> Plan:
     """Plan cp.async and its groups; `bulk.bulk` plans the bulk forms."""
     if parts[1] != "async":
-        raise Refused("the machine does not know this copy")
+        raise Refused("the machine does not support this copy")
     if parts[2] in ("commit_group", "wait_group", "wait_all"):
         row, counted = opcode(f"cp.async.{parts[2]}"), parts[2] == "wait_group"
         fixed = -1 if parts[2] == "wait_all" else 0
@@ -267,7 +267,7 @@ def copy(parts: list[str]) -> Plan:
         to, from_ = symbols.address(operands[0]), symbols.address(operands[1])
         size = int(operands[2], 0)
         if size not in (4, 8, 16):
-            raise Refused(f"a copy of {size} bytes")
+            raise Refused(f"a copy of {size} bytes, which may have 4, 8 or 16")
         slots: dict[int, Operand] = {}
         raw = {core.AsyncCopy.offset: to.offset, FLAGS: place(symbols, from_, slots, ADDRESS, "global")}
         raw[core.AsyncCopy.flags] = place(symbols, to, slots, core.AsyncCopy.destination, "shared")

@@ -44,7 +44,7 @@ def mov(parts: list[str]) -> Plan:
     """
     type_name = parts[-1]
     if len(parts) != 2 or type_name not in PTX_BYTES:
-        raise Refused("the machine does not know this form of mov")
+        raise Refused("the machine does not support this form of mov")
     size = PTX_BYTES[type_name]
     row = opcode("mov.pred" if size == 0 else f"mov.b{8 * min(max(size, 2), 8)}")
 
@@ -78,7 +78,7 @@ def _halves(symbols: Symbols, token: str) -> list[list[str]]:
     """Return the registers that make up the lower and the upper 64 bits of an operand."""
     names = vector(token) if token[0] == "{" else [*symbols.halves(token)]
     if len(names) not in (2, 4):
-        raise Refused(f"{len(names)} registers for 128 bits, which are 2 or 4")
+        raise Refused(f"{len(names)} registers for 128 bits, where 2 or 4 belong")
     return [names[: len(names) // 2], names[len(names) // 2 :]]
 
 
@@ -129,7 +129,7 @@ def cvta(parts: list[str]) -> Plan:
     if size != 8:
         raise Refused(NARROW_ADDRESSES)
     if space not in ("global", "const", "shared", "local", "param"):
-        raise Refused("the machine does not know this form of cvta")
+        raise Refused("the machine does not support this form of cvta")
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}.get(space)
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -172,7 +172,7 @@ def setp(parts: list[str]) -> SinglePlan:
     middle = parts[2:-1]
     combine = next((COMBINE[part] for part in middle if part in COMBINE), core.Combine.none)
     if any(part not in ("ftz", *COMBINE) for part in middle):
-        raise Refused("the machine does not know this form of setp")
+        raise Refused("the machine does not support this form of setp")
     if "ftz" in middle and type_name != "f32":
         raise Refused("a comparison of half precision with .ftz: leave .ftz away")
     kind = type_name

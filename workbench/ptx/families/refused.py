@@ -32,7 +32,7 @@ SHIFTED_PRODUCT = (
     "stay in tensor memory: use tcgen05.shift before the product"
 )
 
-# Refused forms of instructions that the machine knows in other forms.
+# Refused forms of instructions that the machine supports in other forms.
 FORMS: dict[str, str] = {
     "shfl, vote without .sync": OLD_SYNC,
     "atom with .b128 but exch and cas": WIDE_ATOMICS,
@@ -69,4 +69,4 @@ def reason(text: str) -> str | None:
 
 def plan(parts: list[str]) -> Plan:
     """Refuse an opcode that no family knows, with the reason."""
-    raise Refused(reason(".".join(parts)) or "the machine does not know this instruction")
+    raise Refused(reason(".".join(parts)) or "the machine does not support this instruction")

@@ -18,7 +18,7 @@ def plan(parts: list[str]) -> SinglePlan:
     """Plan one conversion; ``parts`` is the opcode text, split at its dots."""
     to, from_, modifiers = parts[-2], parts[-1], set(parts[1:-2])
     if len(modifiers) != len(parts) - 3:
-        raise Refused("a modifier twice")
+        raise Refused("the same modifier twice")
     if "rs" in modifiers:
         return _random(to, from_, modifiers)
     if "s2f6x2" in (to, from_):
@@ -69,7 +69,7 @@ def _random(to: str, from_: str, modifiers: set[str]) -> SinglePlan:
     """Plan ``cvt.rs``: two values to halves, or four in braces to smaller formats, and a register of random bits."""
     fours = to in _FOURS
     if from_ != "f32" or not (fours or to in ("f16x2", "bf16x2")):
-        raise Refused("the machine knows .rs from .f32 to two halves or to four of fewer bits")
+        raise Refused("the machine supports .rs from .f32 to two halves or to four of fewer bits")
     _check(modifiers, {"rs", "satfinite"} if fours else {"rs"}, {"relu"} if fours else {"relu", "satfinite"})
     row = opcode(_name(modifiers - ({"satfinite"} if fours else set()), to, from_))
 

@@ -1,4 +1,4 @@
-"""mma.sp: products of a sparse A, of which half of the elements are stored, and metadata that says which."""
+"""mma.sp: products of a sparse A, which stores half of its elements, and metadata with their places."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def plan(parts: list[str]) -> Plan:
     marks = [part for part in parts if part.startswith(("kind::", "scale_vec::")) or part == "block_scale"]
     rest = [part for part in parts if part not in marks]
     if rest[1] not in ("sp", _ORDERED) or rest[2:4] != ["sync", "aligned"] or rest[5:7] != ["row", "col"]:
-        raise Refused("the machine knows mma.sp.sync.aligned with A by rows and B by columns only")
+        raise Refused("the machine supports mma.sp.sync.aligned with A by rows and B by columns only")
     shape, types = rest[4], [part for part in rest[7:] if part != "satfinite"]
     saturating = ["satfinite"] if rest[7:] in (["satfinite", *types], [*types, "satfinite"]) else []
     if marks and not ordered:
-        raise Refused("mma.sp with a .kind, which PTX has as mma.sp::ordered_metadata only")
+        raise Refused("mma.sp with a .kind, which PTX only has as mma.sp::ordered_metadata")
     if "block_scale" in marks:
         return _scaled(shape, marks, types)
     if len(types) != 4 or len(rest) != 11 + len(saturating):
-        raise Refused("the machine does not know this mma.sp")
+        raise Refused("the machine does not support this mma.sp")
     if types[0] == "f16" and types[1] in _FLOATS_OF_8 and not ordered:
-        raise Refused("mma.sp of 8 bits with sums of .f16, which PTX has as mma.sp::ordered_metadata only")
+        raise Refused("mma.sp of 8 bits with sums of .f16, which PTX only has as mma.sp::ordered_metadata")
     if marks not in ([], ["kind::f8f6f4"]) or (bool(marks) < bool({*block_scale.NARROW} & {*types})):
         raise Refused("mma.sp with factors of 4 or 6 bits of floating point needs .kind::f8f6f4, or .block_scale")
     if marks and not {*types[1:3]} <= {*block_scale.FACTORS}:

@@ -12,7 +12,7 @@ from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 
 _MOVE, _PRODUCT, _COMMIT = core.TensorMove, core.TensorProduct, core.TensorCommit
 _SHAPE, _KIND, _FLAGS = core.TensorShape, core.TensorKind, core.TensorFlags
-_UNKNOWN = "the machine does not know this tcgen05"
+_UNKNOWN = "the machine does not support this tcgen05"
 # Registers of .x1 by shape, and the most of them that an instruction moves.
 _MOVED = {"32x32b": (_SHAPE.l32_b32, 1), "16x64b": (_SHAPE.l16_b64, 1), "16x128b": (_SHAPE.l16_b128, 2),
           "16x256b": (_SHAPE.l16_b256, 4), "16x32bx2": (_SHAPE.l16_b32_x2, 1)}  # fmt: skip
@@ -97,7 +97,7 @@ def _move(parts: list[str]) -> Plan:
         where, data = (operands[-1 - apart], operands[0]) if is_load else (operands[0], operands[-1])
         tokens = vector(data)
         if len(tokens) != count:
-            raise Refused(f"{len(tokens)} registers for {count}")
+            raise Refused(f"{len(tokens)} registers, where {count} belong")
         targets = tuple(destination(symbols, token, 4) for token in tokens) if is_load else ()
         values: tuple[Operand, ...] = targets or tuple(source(symbols, token, "b32", 4) for token in tokens)
         slots: dict[int, Operand] = {FRAGMENT + i: value for i, value in enumerate(values)}
@@ -133,7 +133,7 @@ def _reduced_load(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         if len(operands) < 3:
-            raise Refused(f"{len(operands)} operands")
+            raise Refused(f"{len(operands)} operands, where at least 3 belong")
         made = plain(symbols, [operands[0], *operands[2:]])
         assert isinstance(made, Instruction)
         target = destination(symbols, operands[1], 4)
@@ -234,7 +234,7 @@ def _product(parts: list[str]) -> Plan:
     if any(not (part in kept or part.startswith(("kind::", "cta_group::", "collector::"))) for part in parts):
         raise Refused(_UNKNOWN)
     if block_scaled != (kind in _SCALED) or (stationary and (block_scaled or pair)):
-        raise Refused("scales that the kind of product does not have, or lacks")
+        raise Refused("scales that this kind of product does not take, or no scales where it needs some")
     if kind == _KIND.mxf4nvf4 and not size:
         raise Refused("a product .kind::mxf4nvf4 without its .scale_vec")
     flags = (_FLAGS.two_blocks * pair) | (_FLAGS.stationary * stationary) | (_FLAGS.sparse * sparse)
@@ -245,7 +245,7 @@ def _product(parts: list[str]) -> Plan:
         slots: dict[int, Operand] = {}
         marks, shift = int(flags), 0
         if len(operands) < 5 + sparse:
-            raise Refused(f"{len(operands)} operands")
+            raise Refused(f"{len(operands)} operands, where at least {5 + sparse} belong")
         d, a, b, *rest = operands
         metadata = rest.pop(0) if sparse else ""
         descriptor = rest.pop(0)

@@ -13,7 +13,7 @@ def packed(parts: list[str]) -> Plan:
     """Plan ``vop{2,4}.dtype.atype.btype{.sat}{.add} d, a, b, c;`` without lane masks and selectors."""
     types, rest = parts[1:4], parts[4:]
     if any(kind not in ("u32", "s32") for kind in types) or rest not in ([], ["sat"], ["add"]):
-        raise Refused("the machine does not know this video instruction")
+        raise Refused("the machine does not support this video instruction")
     row = opcode(parts[0])
     d, a, b = (kind == "s32" for kind in types)
     flags = core.Video.signed_a * a | core.Video.signed_b * b | core.Video.signed_d * d

@@ -145,7 +145,7 @@ def barrier(parts: list[str]) -> Plan:
     if kept[0] == "red":
         return _reducing_barrier(kept)
     if kept not in (["sync"], ["arrive"]):
-        raise Refused("the machine does not know this barrier")
+        raise Refused("the machine does not support this barrier")
     row, imm = opcode(f"bar.{kept[0]}"), core.Meeting[kept[0]]
     apart = int(parts[0] == "barrier" and "aligned" not in parts)  # threads may arrive from different places
 
@@ -190,7 +190,7 @@ def branch(parts: list[str]) -> Plan:
 def indexed_branch(parts: list[str]) -> Plan:
     """Plan ``brx.idx index, table;`` as one comparison and branch after the other; an index outside the table traps."""
     if parts[1:] not in (["idx"], ["idx", "uni"]):
-        raise Refused("the machine does not know this branch")
+        raise Refused("the machine does not support this branch")
 
     def bind(symbols: Symbols, operands: list[str]) -> list[Instruction | InstructionStep]:
         expect(operands, 2)
@@ -241,7 +241,7 @@ def call(parts: list[str]) -> Plan:
             if prototype is None:
                 raise Refused(INDIRECT_CALL)
         if not 1 <= len(operands) <= 2:
-            raise Refused(f"{len(operands)} operands")
+            raise Refused(f"{len(operands)} operands, where 1 or 2 belong")
         arguments = operands[1] if len(operands) == 2 else "()"
         names = [[part.strip() for part in text[1:-1].split(",") if part.strip()] for text in (results, arguments)]
         back, into = (tuple(symbols.local[name] for name in group) for group in names)
@@ -260,7 +260,7 @@ def trap(parts: list[str]) -> Plan:
 
 
 def fence(parts: list[str]) -> Plan:
-    """Plan a fence. Memory is sequentially consistent already: a fence only orders what the checks know.
+    """Plan a fence. Memory is sequentially consistent already: a fence only changes the order that the checks record.
 
     See core/checks/clocks.hpp. Among the fences between proxies, the checks know those of the async proxy and of tensor
     maps, and the one for new mbarriers.

@@ -21,7 +21,7 @@ def wgmma(parts: list[str]) -> Plan:
     sparse = parts[1:3] == ["mma_async", "sp"]
     parts = [*parts[:2], *parts[3:]] if sparse else parts
     if parts[1:4] != ["mma_async", "sync", "aligned"] or len(parts) < 8:
-        raise Refused("the machine does not know this wgmma")
+        raise Refused("the machine does not support this wgmma")
     shape = _SHAPE.fullmatch(parts[4])
     if shape is None:
         raise Refused(f"wgmma has no .{parts[4]}")
@@ -51,7 +51,7 @@ def wgmma(parts: list[str]) -> Plan:
             flags |= _FLAGS.a_registers
             tokens = vector(operands[1])
             if len(tokens) != 4:
-                raise Refused(f"{len(tokens)} registers of A")
+                raise Refused(f"{len(tokens)} registers of A, where 4 belong")
             slots |= {i: source(symbols, token, "b32", 4) for i, token in enumerate(tokens, _PRODUCT.a)}
         else:
             slots[ADDRESS] = source(symbols, operands[1], "b64", 8)

@@ -57,7 +57,7 @@ def gpu_state() -> dict[str, Any]:
 
 
 def _throttled_by(bits: str) -> list[str] | None:
-    """Return the reasons in a mask such as ``0x0000000000000004``, or None for a text that is no mask."""
+    """Return the reasons in a mask such as ``0x0000000000000004``, or None for a text that is not a mask."""
     return list(throttle_reasons(int(bits, 16))) if re.fullmatch(r"0x[0-9a-fA-F]+", bits) else None
 
 

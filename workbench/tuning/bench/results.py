@@ -25,7 +25,7 @@ def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_cou
 def in_turn(
     runs: Mapping[Name, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[Name, tuple[float, ...]]:
-    """Return the seconds of each run in each of so many rounds; in a round every run has its turn."""
+    """Return the seconds of each run in each of ``rounds`` rounds; every run has a turn in each round."""
     taken = [[timed(run, clock) for run in runs.values()] for _ in range(rounds)]
     return dict(zip(runs, zip(*taken, strict=True), strict=True))
 

@@ -106,7 +106,7 @@ class PublishedSpace:
         )  # fmt: skip
 
     def counts(self, config: Mapping[str, Any], arch: str, seconds: float = DEFAULT_SECONDS) -> Counts:
-        """Return what a prediction needs of one configuration (see `launch_counts`), counted on a sample of its blocks.
+        """Return the counts of one configuration for a prediction (see `launch_counts`), from a sample of its blocks.
 
         The counts are kept on disk beside the compilations; so is the fact that ``seconds`` were too few to compile it.
         Raises CompileTimeout at that limit, CompileError for a source that the compiler refuses.
@@ -125,7 +125,7 @@ class PublishedSpace:
         return json.loads(kept["counts"])
 
     def _key(self, config: Mapping[str, Any], arch: str) -> str:
-        """Return the hash of all that the counts depend on."""
+        """Return the hash of everything on which the counts depend."""
         files = [self.path.parent / name for name in self._files()]
         digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
         launch = {name: value for name, value in self.record.items() if name != "measured"}

@@ -60,7 +60,7 @@ def reader(
         The function, and ``[1]`` int32: each call adds the sum of all words modulo 2**32.
 
     Raises:
-        ArgumentError: the data is no whole number of chunks; the rest would not be read.
+        ArgumentError: the data is not a whole number of chunks; the rest would not be read.
     """
     import torch
 

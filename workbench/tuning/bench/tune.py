@@ -80,11 +80,11 @@ class Searched:
         return statistics.median(self._counts)
 
     def chance(self, other: Searched) -> float:
-        """Return the chance that luck alone tells the two strategies apart as much as these searches do."""
+        """Return the p-value of a difference between two strategies as large as in these searches."""
         return rank_sum(self._counts, other._counts)
 
     def before(self, other: Searched) -> bool:
-        """Return True if it succeeds earlier than another strategy more often than later."""
+        """Return True if this strategy succeeds earlier than the other more often than later."""
         return sum((count > each) - (count < each) for count in self._counts for each in other._counts) < 0
 
     @property

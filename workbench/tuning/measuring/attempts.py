@@ -190,8 +190,8 @@ class Attempts(Answers):
         (self._cause,) = messages
         self._store.forget(*(key for _, key, message in self._crashes if message == self._cause))
         raise WorkbenchError(
-            f"the first {ALIKE} configurations crashed alike: {self._cause}. The configurations are hardly to blame, "
-            "so nothing of it was kept; correct the cause (see `workbench doctor`) and start again."
+            f"the first {ALIKE} configurations crashed alike: {self._cause}. The configurations are probably not the "
+            "cause, so no result was kept; correct the cause (see `workbench doctor`) and start again."
         )
 
     def _reuse(self, attempt: Attempt, trial: Trial) -> None:

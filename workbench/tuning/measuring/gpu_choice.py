@@ -1,4 +1,4 @@
-"""Choice among several GPUs: torch's current one, which other threads and processes must be told of."""
+"""Choice among several GPUs: torch's current one, which must be passed on to other threads and processes."""
 
 from __future__ import annotations
 

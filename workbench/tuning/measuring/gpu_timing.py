@@ -36,7 +36,7 @@ LOOK_SECONDS = 0.005
 
 
 class Clock(Protocol):
-    """Protocol of what times runs; ``method`` describes it in words."""
+    """Protocol of an object that times runs; ``method`` describes how."""
 
     method: str
 

@@ -122,7 +122,7 @@ class InWorker:
 
 @contextlib.contextmanager
 def _told_the_way_out() -> Iterator[None]:
-    """Add to the error for a value that cannot be sent to a process how to measure without one."""
+    """Add a remedy to the error for a value that cannot be sent to a process: measure without one."""
     try:
         yield
     except WorkbenchError as error:

@@ -75,7 +75,7 @@ class SentAttempt:
 
     @classmethod
     def of(cls, attempt: Attempt, shipments: Shipments) -> SentAttempt:
-        """Return what is sent of an attempt."""
+        """Return the part of an attempt that is sent."""
         return cls(
             shipments.of(attempt.variant),
             shipments.of(attempt.case),

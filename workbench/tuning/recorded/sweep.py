@@ -103,7 +103,7 @@ def load(name: str | Path) -> Sweep:
         raise StoreError(f"sweep {path}: {too_deep(text)}. Nothing of it is used; correct the file.") from None
     except (ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, zlib.error) as error:
         raise StoreError(
-            f"sweep {path}: no recorded sweep, Kernel Tuner cache or T4 results ({type(error).__name__}: {error}). "
+            f"sweep {path}: not a sweep, a Kernel Tuner cache or T4 results ({type(error).__name__}: {error}). "
             "Record one with `workbench tune --save FILE`."
         ) from error
 
@@ -126,7 +126,7 @@ def _read(record: Mapping, path: Path) -> Sweep:
             config = dict(zip(parameters, values, strict=True))
             check_config(config, parameters)
             if figures["outcome"] not in OUTCOMES:
-                raise ValueError(f"an outcome {figures['outcome']!r}")
+                raise ValueError(f"unknown outcome {figures['outcome']!r}")
             bound_by = figures.pop("bound_by", None)
             prediction: PredictionRecord = {"bound_by": bound_by} if bound_by else {}
             figures["samples"] = tuple(figures.get("samples", ()))

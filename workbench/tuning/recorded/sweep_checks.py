@@ -65,7 +65,7 @@ def check_sweep(sweep: Sweep, parameters: str) -> None:
         for value in values:
             check_value(f"{parameters}[{name!r}]", value)
         if not values or len(set(values)) != len(values):
-            raise RefusedSweep(f"{parameters}[{name!r}] has no values, or one twice")
+            raise RefusedSweep(f"{parameters}[{name!r}] has no values, or a value twice")
     points = math.prod(len(values) for values in sweep.parameters.values())
     if points > MOST_POINTS:
         raise RefusedSweep(f"{parameters} have 2^{points.bit_length() - 1} points and more, of at most 2^40")
@@ -76,11 +76,11 @@ def check_config(config: Mapping[str, Any], parameters: Mapping[str, tuple]) -> 
     for name, value in config.items():
         check_value(name, value)
         if value not in parameters[name]:
-            raise RefusedSweep(f"{name} is {_shown(value)}, which is none of its values")
+            raise RefusedSweep(f"{name} is {_shown(value)}, which is not one of its values")
 
 
 def check_text(what: str, text: Any, *, least: int = 1, markup: bool = False) -> None:
-    """Raise Refused for a value that is no name: no text, too long, or one that would act on a terminal."""
+    """Raise Refused for a value that is not a name: no text, too long, or one that would act on a terminal."""
     if not isinstance(text, str):
         raise RefusedSweep(f"{what} is {_shown(text)}, not a text")
     if not least <= len(text) <= LONGEST:
@@ -100,7 +100,7 @@ def check_value(what: str, value: Any) -> None:
 
 
 def check_time(what: str, value: Any) -> None:
-    """Raise Refused for a value that is no time; a time is a positive number."""
+    """Raise Refused for a value that is not a time; a time is a positive number."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < value < math.inf:
         raise RefusedSweep(f"{what} is {_shown(value)}, not a positive number")

@@ -87,7 +87,7 @@ def chosen_trials(run: TuningResult, variant: str | None = None, case: str | Non
     case = case or cases[0]
     for what, name, known in (("variant", variant, names), ("case", case, cases)):
         if name not in known:
-            raise ArgumentError(what, repr(name), ", ".join(known), "Name one that was tuned.")
+            raise ArgumentError(what, repr(name), ", ".join(known), "Name a variant or parameter that was tuned.")
     space = next(space for each, space in run.spaces.items() if each.name == variant)
     return [trial for trial in run.trials if (trial.variant, trial.case) == (variant, case)], space
 

@@ -187,7 +187,7 @@ def _title(run: TuningResult, variant: AnyVariant) -> str:
 
 
 def text_of(run: TuningResult) -> str:
-    """Return the run in a few lines: what was tried, what won and by how much, what was left out."""
+    """Return the run in a few lines: the trials, the winner and its lead, and the configurations left out."""
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in run.outcomes.items())
     lines = [
         f"{run.op.name} on {', '.join(case.name for case in run.cases)}: {len(run.trials)} trials ({outcomes}); "

@@ -124,4 +124,4 @@ def _replace(path: Path, table: TunedTable) -> None:
     try:
         replace_file(path, text, durable=True)
     except OSError as error:
-        raise StoreError(f"tuned table: {error} $WORKBENCH_HOME may name another folder.") from error
+        raise StoreError(f"tuned table: {error} Set $WORKBENCH_HOME to another folder.") from error

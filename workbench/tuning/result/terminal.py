@@ -12,7 +12,7 @@ from workbench.tuning.measuring.attempt import Progress
 class ProgressBar:
     """Bar to call with each `Progress`: attempts, time left, the best so far. `close` it at the end.
 
-    It stays silent if ``stderr`` is no terminal.
+    It stays silent if ``stderr`` is not a terminal.
     """
 
     def __init__(self, file: TextIO | None = None):

@@ -198,7 +198,7 @@ class TuningResult:
 
     @property
     def how_to_go_on(self) -> str:
-        """The message for a user who interrupted the run: what is kept where, and how to go on."""
+        """The message for a user who interrupted the run: the file with the trials so far, and how to continue."""
         made = f"{len(self.trials)} attempt{'s' * (len(self.trials) != 1)}"
         scouted = f" and {self.scouted} of scouting" if self.scouted else ""
         return (

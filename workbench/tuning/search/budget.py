@@ -11,7 +11,7 @@ from workbench.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Budget:
-    """Limit of one variant's search: configurations tried (reused ones count) or seconds; infinity is no limit."""
+    """Limit of one variant's search: configurations tried (reused ones count) or seconds; infinity is not a limit."""
 
     configurations: float = math.inf
     seconds: float = math.inf

@@ -89,7 +89,7 @@ def strategy(name: str) -> Strategy:
 
 
 class _Stop(Exception):
-    """Signal that ends the strategy's thread, when its caller no longer asks it."""
+    """Signal that ends the strategy's thread when its caller needs no further configuration."""
 
 
 class _Strategy:

@@ -46,7 +46,9 @@ def scoutings(job: TuningJob) -> tuple[Scouting, ...]:
         small = Space.of(variant, *cases, arch=device.arch)
         if not len(small):
             what = f"{variant.name} on the simulator ({device.arch}): {small.explain_emptiness()}"
-            raise ArgumentError("strategy", "'predicted'", "another strategy, as nothing can be scouted", what)
+            raise ArgumentError(
+                "strategy", "'predicted'", "another strategy, as no smaller case can be tried first", what
+            )
         own = dataclasses.replace(
             job,
             cases=cases,
@@ -78,8 +80,8 @@ def smaller_case(op: Op, variant: Variant, cases: Sequence[Case], arch: str) -> 
         raise ArgumentError(
             "strategy",
             "'predicted'",
-            "another strategy on the simulator, where the prediction itself is searched for",
-            f"{op.name} has no case like {cases[0].name} and at most half its size to scout on; take 'bayesian'.",
+            "another strategy on the simulator, whose times are predictions anyway",
+            f"{op.name} has no case like {cases[0].name} and at most half its size to scout on; use 'bayesian'.",
         )
     return min(fitting)[2]
 

@@ -111,7 +111,7 @@ class Space:
     (text) and ``holds(config, problem)``. ``problem_of(config)`` gives the problem that a configuration is used on (a
     cache's page size, for example, is both a tunable and part of the problem). ``broken(config, problem)``, if the
     owner of the rules has one, gives the broken rules for an explanation. Raises ArgumentError for a parameter without
-    values or with the same value twice, and later for a rule that fails, say on a name that is no parameter.
+    values or with the same value twice, and later for a rule that fails, say on a name that is not a parameter.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ def estimate_of(space: Space) -> Callable[[Config], float]:
     """Return the function that predicts the times of a space. Raises ArgumentError if there is none, as in a replay."""
     if space.estimate is None:
         raise ArgumentError(
-            "strategy", "'predicted'", "a strategy that needs no prediction", "Nothing predicts this space's times."
+            "strategy", "'predicted'", "a strategy that needs no prediction", "Times of this space cannot be predicted."
         )
     return space.estimate
 

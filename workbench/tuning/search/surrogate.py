@@ -73,7 +73,7 @@ class GaussianProcess:
         self._rows = torch.from_numpy(rows.astype(np.float64))
 
     def fit(self, known: Sequence[int], scores: np.ndarray, pool: np.ndarray, *, rounds: int = 1) -> None:
-        """Start anew with the points ``known``, after so many rounds of choosing scales and shares by ``scores``."""
+        """Start anew with the points ``known``, after ``rounds`` rounds of choosing scales and shares by ``scores``."""
         at = torch.as_tensor(known, dtype=torch.long)
         scaled = torch.from_numpy((scores - np.mean(scores)) / (np.std(scores) or 1.0))[:, None]
         best = self._objective(at, scaled, self.scales, self.share) if rounds else 0.0

@@ -207,7 +207,7 @@ def pipeline_view(recording: Any, *, copy_cycles: int = COPY_CYCLES) -> Pipeline
 
 
 def _what(span: PipelineSpan) -> str:
-    """Return what a span waits for; empty for a span that runs."""
+    """Return the name of the event that a span waits for; empty for a span that runs."""
     return "" if span.kind == "run" else span.name or "products"
 
 

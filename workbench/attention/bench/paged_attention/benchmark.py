@@ -94,7 +94,7 @@ def run(
         WrongResultError: if the streaming kernel reads wrong values, so that there is no ceiling.
     """
     if not minutes > 0:
-        raise ArgumentError("minutes", minutes, "more than 0", "A whole grid takes longer than 8.")
+        raise ArgumentError("minutes", minutes, "more than 0", "A whole grid takes longer than 8 minutes.")
     where = devices.get(device)
     started, budget = time.monotonic(), 60.0 * minutes
     contenders: tuple[Contender, ...] = ours()

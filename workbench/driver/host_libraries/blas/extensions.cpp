@@ -217,7 +217,8 @@ int getrs(const char* name, Handle* handle, int trans, i64 n, i64 nrhs, const T*
     need_sizes({{"n", n}, {"nrhs", nrhs}, {"batchSize", count}});
     need_stride(lda, n, "lda");
     need_stride(ldb, n, "ldb");
-    needed(info, "info") = 0;  // on the host; it is about the arguments of this call
+    // On the host; it describes the arguments of this call.
+    needed(info, "info") = 0;
     if (!n || !nrhs || !count) return;
     enqueue(own.stream, name, sizes({{"n", n}, {"nrhs", nrhs}, {"batch", count}}),
             [=](Frame& frame) {

@@ -6,7 +6,7 @@
 namespace workbench::host {
 namespace {
 
-// Routines differ in the last argument, which is the BLAS call on the vectors.
+// A vector argument. The functions below take the BLAS call on the vectors as their last argument.
 template <class T>
 struct Vector {
   T* address;
@@ -76,7 +76,7 @@ int swap(const char* name, Handle* handle, i64 n, T* x, i64 incx, T* y, i64 incy
   });
 }
 
-// Enqueues a call that leaves one number, and waits for it if the number is on the host.
+// Enqueues a call that returns one number, and waits for it if the number is on the host.
 template <class R, class Body>
 int result_of(const char* name, Handle* handle, i64 n, R* result, Body&& compute) {
   return call(name, [&] {

@@ -1,4 +1,4 @@
-// Functions of the real library that are not supported here. Each names its replacement.
+// Functions of the real library that are not supported here. Each error names a replacement.
 #include "cublas.hpp"
 
 using namespace workbench::host;
@@ -17,7 +17,7 @@ constexpr const char* kLegacy =
     "the interface without handles is that of CUDA 3; include cublas_v2.h and pass a handle";
 }  // namespace
 
-// The arguments do not matter: a caller may pass more than a function takes.
+// The arguments are ignored: a caller may pass more than a function takes.
 #define REFUSED(name, why) \
   CUBLAS_API name() { return failed(#name, kNotSupported, why, true); }
 

@@ -112,7 +112,7 @@ int get(const char* name, const Attribute (&table)[N], const void* desc, int num
   });
 }
 
-// Creates a descriptor in the program's memory, or in ours.
+// Creates a descriptor in the program's memory, or in memory of this library.
 template <class Desc>
 int init(const char* name, void* memory, std::size_t bytes, const Desc& value) {
   return call(name, [&] {

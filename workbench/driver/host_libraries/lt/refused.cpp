@@ -10,7 +10,7 @@ constexpr const char* kGrouped = "call cublasLtMatmul for each member of a group
 constexpr const char* kUndocumented = "NVIDIA does not document it";
 }  // namespace
 
-// The arguments do not matter: a caller may pass more than a function takes.
+// The arguments are ignored: a caller may pass more than a function takes.
 #define REFUSED(name, why) \
   LT_API name() { return failed(#name, kNotSupported, why, true); }
 

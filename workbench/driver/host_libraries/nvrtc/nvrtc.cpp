@@ -1,6 +1,7 @@
-// libnvrtc.so.13 in front of NVIDIA's, which does the work. A client that asks for machine code (a
-// real architecture, sm_90) gets the PTX that NVRTC made on the way, because the simulated driver
-// runs PTX. Programs are compiled with line numbers that lead to a kept copy of their source.
+// libnvrtc.so.13 in front of NVIDIA's, which does the work. A client that requests machine code (a
+// real architecture, sm_90) gets the PTX that NVRTC made as an intermediate step, because the
+// simulated driver runs PTX. Programs are compiled with line numbers that refer to a kept copy of
+// their source.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -14,8 +15,7 @@ using Program = void*;
 using Status = int;
 enum : Status { kSuccess = 0, kInternalError = 11 };
 
-// Writes the path of the kept copy of a source, whose file has this name; returns 0 if there is
-// none.
+// Writes the path of the kept copy of a source with this file name. Returns 0 if there is none.
 using Keep = int (*)(const char* source, const char* name, char* path, std::size_t room);
 
 struct State {

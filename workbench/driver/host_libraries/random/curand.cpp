@@ -75,7 +75,7 @@ std::unique_ptr<Engine> engine_of(int kind, u64 seed, u64 offset) {
   }
 }
 
-// The next numbers come from the beginning of the sequence.
+// Makes the next numbers start at the beginning of the sequence.
 void restart(Generator& generator) { generator.sequence = std::make_shared<Sequence>(); }
 
 int create(const char* name, Generator** out, int kind, bool on_host) {

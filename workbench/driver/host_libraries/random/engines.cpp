@@ -1,7 +1,7 @@
-// XORWOW, MRG32k3a and Philox have the sequences of NVIDIA's library on the host, to the bit for
+// XORWOW, MRG32k3a and Philox produce the sequences of NVIDIA's library on the host, to the bit for
 // raw and uniform numbers; tests/programs/cuda/curand_sequences.cu compares them with NVIDIA's
-// device code. MT19937 is the standard generator's own sequence; NVIDIA's library deals 8192 parts
-// of it.
+// device code. MT19937 is the standard generator's own sequence, while NVIDIA's library distributes
+// it over 8192 lanes.
 //
 // G. Marsaglia, Xorshift RNGs, 2003. P. L'Ecuyer, Good parameters and implementations for combined
 // multiple recursive random number generators, 1999. J. K. Salmon et al., Parallel random numbers:
@@ -26,7 +26,7 @@ double unit_double(u32 x, u32 y) {
   return static_cast<double>(x ^ (u64{y} << 21)) * kUnitDouble + kUnitDouble / 2;
 }
 
-// ---- Philox: lanes take four numbers in turn; a number follows from its index alone ----
+// ---- Philox: each lane gives four numbers in turn; a number depends on its index only ----
 
 constexpr u64 kPhiloxLanes = 65536;
 constexpr u64 kPhiloxWords = 4;
@@ -341,7 +341,7 @@ class Mrg final : public Rounds<MrgLanes> {
   }
 };
 
-// One generator, whose numbers are dealt to the lanes in turn.
+// One generator, whose numbers are distributed over the lanes in turn.
 struct MtLanes {
   static constexpr u64 kCount = 8192;
   MtLanes(u64 seed, u64 given) : from(static_cast<u32>(seed)), offset(given) { restart(); }

@@ -1,5 +1,5 @@
-// cuRAND's counter-based and recurrent generators. A sequence is dealt to lanes, as to the threads
-// of a kernel: result n comes from lane n modulo the number of lanes.
+// cuRAND's counter-based and recurrent generators. A sequence is distributed over lanes, as over
+// the threads of a kernel: result n comes from lane n modulo the number of lanes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace workbench::host {
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-// Numbers by their index in the sequence; the engine decides which raw numbers a result takes.
+// A generator of numbers by their index in the sequence; the engine decides which raw numbers make
+// a result.
 class Engine {
  public:
   virtual ~Engine() = default;

@@ -7,7 +7,7 @@
 namespace workbench::torch_device {
 namespace {
 
-// The device's tensor of one on the host; undefined if it has always been the host's.
+// The device's tensor for one on the host; undefined if it always was on the host.
 Tensor on_device(const Tensor& host, const HostTensors& tensors) {
   for (const HostTensors::Pair& pair : tensors.pairs)
     if (pair.host.unsafeGetTensorImpl() == host.unsafeGetTensorImpl()) return pair.device;
@@ -33,7 +33,7 @@ bool Reads::is_read(const Stack& stack, std::size_t first, std::size_t argument)
     const IValue& beta = stack[first + *traits_.beta];
     if (beta.isScalar() && beta.toScalar().equal(0)) return false;
   }
-  // The input (1) makes the gradient of the weight, the weight (2) that of the input.
+  // The gradient of the weight depends on the input (1), that of the input on the weight (2).
   if (traits_.gradients && (argument == 1 || argument == 2))
     return stack[first + *traits_.gradients].toBoolList().get(2 - argument);
   return traits_.read[argument];
@@ -87,7 +87,8 @@ void Reads::after(const Stack& stack) const {
   try {
     handle_.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), &results);
   } catch (const c10::Error&) {
-    return;  // an operation that does not take flags: its results count as written
+    // The operation takes no flags, so its results count as written.
+    return;
   }
   for (std::size_t i = 1; i <= traits_.results; ++i) {
     const IValue &value = stack[stack.size() - i], &flags = results[results.size() - i];

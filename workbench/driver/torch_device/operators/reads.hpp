@@ -1,4 +1,4 @@
-// Elements that nobody wrote and that an operation reads, while checks follow written memory.
+// Unwritten elements that an operation reads, while checks follow written memory.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 

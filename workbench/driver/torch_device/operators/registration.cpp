@@ -40,7 +40,7 @@ const std::set<std::string> kOwn = {
     "aten::is_set_to", "aten::_efficientzerotensor",
 };
 
-// Tells the driver which tensor was made, for the words of findings.
+// Reports to the driver which tensor was made, for the text of findings.
 Tensor described(Tensor made) {
   if (!workbench_driver_follows_writes() || made.numel() == 0) return made;
   std::string text = std::string(c10::getDtypeNames(made.scalar_type()).first) + " (";
@@ -82,7 +82,7 @@ class Silent final : public c10::WarningHandler {
 };
 
 // Reports every block of torch's caching allocator to the driver, in its requested size. A replayed
-// graph uses its own memory whatever the allocator has freed, so kernels are checked against whole
+// graph uses its memory even after the allocator has freed it, so kernels are checked against whole
 // segments there.
 void report_block(const c10::CachingDeviceAllocator::TraceEntry& entry) {
   using Entry = c10::CachingDeviceAllocator::TraceEntry;

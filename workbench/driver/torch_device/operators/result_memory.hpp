@@ -1,4 +1,4 @@
-// Memory for what the CPU's kernels make and the device then gets a copy of.
+// Memory for results of the CPU's kernels, before they are copied to the device.
 //
 // Large blocks are kept from one operation to the next: mapping fresh pages for each result takes
 // longer than the copy to the device, and for cheap operations longer than the operation.
@@ -9,7 +9,7 @@ namespace workbench::torch_device {
 // Takes the place of torch's allocator for the host, to which it leaves all other memory.
 void keep_result_memory();
 
-// While one exists, this thread's large allocations come from blocks that were kept.
+// While an object of this class lives, this thread's large allocations reuse kept blocks.
 class ResultsReused {
  public:
   ResultsReused();

@@ -84,8 +84,8 @@ const std::set<std::string> kWaits = {
     "_local_scalar_dense",
 };
 
-// Operators that hand the values of tensors on, as they are, and compute none. What they take of
-// elements that nobody wrote is unwritten in their results.
+// Operators that copy values of tensors unchanged and compute nothing. Copies of elements that were
+// never written count as unwritten, too.
 const std::set<std::string> kMoves = {
     "copy_",
     "cat",
@@ -126,7 +126,7 @@ const std::set<std::string> kValues = {
     "self", "src", "source", "values", "value", "other", "tensors", "input",
 };
 
-// Operators in place that fill all of a tensor, whatever is there.
+// In-place operators that overwrite a whole tensor without reading it.
 const std::set<std::string> kFills = {
     "copy_",       "zero_",        "fill_",      "normal_",        "uniform_",
     "random_",     "exponential_", "cauchy_",    "bernoulli_",     "geometric_",

@@ -77,7 +77,7 @@ class Collected:
                 continue
             if name not in scope:
                 remedy = "Define it before the op is exported."
-                raise _refused(f"{name!r} in {function.__name__}", "a name that nothing has", remedy)
+                raise _refused(f"{name!r} in {function.__name__}", "an undefined name", remedy)
             self._value(name, scope[name])
 
     def module(self, module: str) -> str:
@@ -104,7 +104,7 @@ class Collected:
         else:
             self._constant(name, value)
         if name in self._taken and self.modules.get(name) != name:
-            raise _refused(repr(name), "a name that the exported file has itself", "Give it another name.")
+            raise _refused(repr(name), "a name that the exported file uses itself", "Give it another name.")
 
     def _importable(self, value: Any, name: str) -> str | None:
         """Return the public module from which a function or class can be imported; None if it is the user's own."""

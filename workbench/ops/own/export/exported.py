@@ -64,7 +64,7 @@ class Exported:
         for index, name in enumerate(names):
             if name in names[:index]:
                 remedy = "Rename one of them."
-                raise ArgumentError(f"export: {name!r}", "two things of that name", "names of their own", remedy)
+                raise ArgumentError(f"export: {name!r}", "two things of that name", "different names", remedy)
             if name in TAKEN or name in _LOCAL:
                 what = "a name that the exported file has itself"
                 raise ArgumentError(f"export: {name!r}", what, "another name", "Rename the argument, size or tunable.")

@@ -114,7 +114,7 @@ class Code:
         name = where.split("[")[0]
         text = self.collected.written_out(function, where, name)
         if self._named.setdefault(name, text) != text:
-            raise ArgumentError(where, f"another function called {name}", "names of their own", "Rename one of them.")
+            raise ArgumentError(where, f"another function called {name}", "different names", "Rename one of them.")
         if text not in self.helpers:
             self.helpers.append(text)
         return name
@@ -145,7 +145,7 @@ class _Tensors(ast.NodeTransformer):
         return isinstance(node, ast.Attribute) and self._tensor(node) is not None and node.attr == "dtype"
 
     def _tensor(self, node: ast.Attribute) -> str | None:
-        """Return the name of the tensor whose attribute it is; None if it is no tensor's."""
+        """Return the name of the tensor whose attribute it is; None if it is not a tensor's."""
         return node.value.id if isinstance(node.value, ast.Name) and node.value.id in self._tensors else None
 
     def visit_Call(self, node: ast.Call) -> ast.AST:

@@ -277,7 +277,7 @@ def headers(file: Exported) -> dict[str, str]:
                 continue
             content = path.read_text()
             if found.get(name, content) != content:
-                raise ArgumentError("export: #include", f"two files called {name}", "names of their own", "Rename one.")
+                raise ArgumentError("export: #include", f"two files called {name}", "different names", "Rename one.")
             if name not in found:
                 found[name] = content
                 waiting.append((content, [path.parent, *folders]))

@@ -112,7 +112,7 @@ def _autograd(file: Exported) -> list[str]:
     found = f"grad_of_{tensors[0]} = found[0] if isinstance(found, tuple | list) else found"
     gradients = [
         f"def gradients(ctx, {', '.join(incoming)}):",
-        f'{INDENT}"""Return the gradient of each argument, None for one that is no tensor."""',
+        f'{INDENT}"""Return the gradient of each argument, None for one that is not a tensor."""',
         f"{INDENT}{in_tuple([*tensors, *outputs])} = ctx.saved_tensors",
         f"{INDENT}found = backward({', '.join([*incoming, *outputs, *named])})",
         INDENT + (found if len(tensors) == 1 else f"{', '.join(f'grad_of_{one}' for one in tensors)} = found"),

@@ -25,7 +25,7 @@ class Signature:
             raise ArgumentError("export: arguments", "no tensor among them", "one tensor or more", remedy)
         counts = {len(case.problem().outputs) for case in op.cases.values()}
         if len(counts) > 1:
-            raise ArgumentError("export: outputs", "different numbers of them", "one number", "Make two ops of it.")
+            raise ArgumentError("export: outputs", "different numbers of outputs", "one number", "Make two ops of it.")
         several = ", ".join(["torch.Tensor"] * len(outputs))
         self.returned = "None" if not outputs else "torch.Tensor" if len(outputs) == 1 else f"tuple[{several}]"
 

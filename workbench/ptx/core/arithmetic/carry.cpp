@@ -1,9 +1,9 @@
 // Multi-word integer arithmetic: add, sub and mad that set (.cc) and use (addc, subc, madc) the
 // carry flag.
 //
-// The flag is a predicate of its own, which the decoder adds to every kernel that uses it. For sub
-// it is the carry of a + ~b + 1, as on GPUs: set where nothing was borrowed. The PTX manual speaks
-// of a borrow, which only shows where an addc follows a sub.cc, or a subc an add.cc: as in the
+// The flag is a predicate that the decoder adds to every kernel that uses it. For sub it is the
+// carry of a + ~b + 1, as on GPUs: set if nothing was borrowed. The PTX manual calls it a borrow;
+// the difference only shows where an addc follows a sub.cc, or a subc an add.cc, as in the
 // compiler's 128-bit divisions.
 #include "arithmetic/elementwise.hpp"
 #include "memory/cluster.hpp"
@@ -33,7 +33,7 @@ inline Sum<T> mad_low(T a, T b, T c, bool carry) {
   return add<T>(static_cast<T>(a * b), c, 0, carry);
 }
 
-// S: the type of the product's factors, with or without a sign.
+// S: the type of the product's factors, signed or unsigned.
 template <class S, class T>
 inline Sum<T> mad_high(T a, T b, T c, bool carry) {
   using Wide = std::conditional_t<sizeof(T) == 4, s64, __int128>;
@@ -44,7 +44,7 @@ inline Sum<T> mad_high(T a, T b, T c, bool carry) {
   return add<T>(static_cast<T>(product >> (8 * sizeof(T))), c, 0, carry);
 }
 
-// First: the flag of one that uses none.
+// First: the incoming flag of an instruction that uses none.
 template <class T, Sum<T> (*F)(T, T, T, bool), bool First = false>
 void run(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* a = at<const T>(registers, in.carrying.a);
@@ -80,8 +80,8 @@ void add_width(Table& table, const std::string& bits) {
   add_one("carry.mad.hi.s" + bits, &run<T, &mad_high<Signed, T>>, 3);
 }
 
-// Of a generic address. Windows: 0 global, 1 shared, 2 local; 1 + 256: the block's own shared
-// memory.
+// isspacep, on a generic address. Windows: 0 global, 1 shared, 2 local; 1 + 256: the
+// block's own shared memory.
 void is_space(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const u64* address = at<const u64>(registers, in.elementwise.source[0]);
   const u64 window = static_cast<u64>(in.window) & 255;

@@ -1,5 +1,5 @@
-// Operations over the lanes of a warp: shfl, vote, match, redux. The scheduler has brought the
-// lanes together.
+// Operations over the lanes of a warp: shfl, vote, match, redux. The scheduler has already
+// collected the lanes.
 #include <algorithm>
 #include <bit>
 
@@ -11,8 +11,8 @@ namespace {
 
 enum class Shuffle { up, down, butterfly, index };
 
-// Lanes that read from lanes which take no part, and those that read past the highest and lowest of
-// them all.
+// Lanes whose source takes no part; below, lanes whose source is past the highest, or before the
+// lowest, lane that takes part.
 u32 sources_absent(const u32* from, u32 mask) {
   u32 absent = 0;
   PTX_FOR_EACH_LANE (lane, mask) absent |= (~mask >> from[lane] & 1) << lane;
@@ -29,8 +29,8 @@ u32 begins_at(const u32* from, u32 mask) {
   return past;
 }
 
-// Every lane waits for the others of its mask, whose values it then has: with checks, what they
-// read before has been read (Clocks::exchange).
+// Every lane waits for the others of its mask and receives their values. With checks, this shows
+// that their earlier reads have finished (Clocks::exchange).
 template <Handler Run>
 void observed(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Run(registers, in, mask, warp);
@@ -42,11 +42,12 @@ Handlers exchange() {
   return {Run, &observed<Run>};
 }
 
-// shfl.up and shfl.down: the last lanes of a group read past its end, as those of a warp do, and a
-// sum over a group of a power of two does not use what they get. Of any other size it does, unless
-// the kernel sees to it: that is known from a second launch, in which such lanes get something else
-// (Problem::undefined_lane, and warp_orders.py). A group in which no lane gets another one's value
-// is a fault, as is a gap in it, and any absent source of the other modes.
+// shfl.up and shfl.down: the last lanes of a group read past its end, as the last lanes of a warp
+// do. A sum over a group whose size is a power of two does not use these values. With another size
+// it does, unless the kernel prevents it; this is found by a second launch, in which such lanes get
+// a different value (Problem::undefined_lane, and warp_orders.py). Always reported: a group in
+// which no lane receives another lane's value, a gap in the group, and any absent source in the
+// other modes.
 template <Shuffle Mode>
 void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const u32* value = at<const u32>(registers, in.exchange.value);
@@ -72,7 +73,7 @@ void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
   for (int lane = 0; lane < kLanes; ++lane) out[lane] = value[from[lane]];
   if (const u32 absent = mask == kAllLanes ? 0 : sources_absent(from, mask); absent) {
-    // What such a lane gets is undefined, and no friendly value.
+    // The value of such a lane is undefined, so it gets one that shows.
     PTX_FOR_EACH_LANE (lane, absent) out[lane] = warp.block->launch->undefined;
     const u32 past_end = Mode == Shuffle::down ? ends_at(from, mask)
                          : Mode == Shuffle::up ? begins_at(from, mask)
@@ -167,14 +168,14 @@ void elect(u8* registers, const Instruction& in, u32 mask, Warp&) {
     set_predicate(registers, in.exchange.predicate, mask, mask & -mask);
 }
 
-// Of all collectives only this one orders what lanes do to memory (CUDA C++ Programming Guide,
-// __syncwarp: "guarantees memory ordering among participating threads"; of the shuffles, votes and
-// the rest it says that they do not).
+// Of all collectives only this one orders the lanes' accesses to memory (CUDA C++ Programming
+// Guide, __syncwarp: "guarantees memory ordering among participating threads"; for shuffles, votes
+// and the rest it says that they do not).
 void sync_lanes(u8*, const Instruction&, u32, Warp& warp) {
   if (warp.block->shadow) warp.block->shadow->meet_lanes(warp.agent);
 }
 
-// F: (value, value) -> value; of a single lane too, so that what F makes of a NaN holds.
+// F: (value, value) -> value; also applied to a single lane, so that its treatment of NaN holds.
 template <bool Magnitudes, class F>
 void reduce_floats(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const f32* values = at<f32>(registers, in.exchange.value);

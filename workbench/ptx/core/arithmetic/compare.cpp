@@ -1,5 +1,5 @@
-// setp for every type, and set on packed halves. Ordered comparisons are false on NaN, the
-// unordered (…u) ones true.
+// setp for every type, and set on packed halves. Ordered comparisons are false on NaN, unordered
+// ones (...u) are true.
 #include "arithmetic/elementwise.hpp"
 #include "arithmetic/numeric.hpp"
 

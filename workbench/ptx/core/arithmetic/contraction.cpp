@@ -1,6 +1,6 @@
-// A product and the sum or difference that takes it, rounded once (see ptx/contraction.py).
-// fma with two signs, because PTX has no operands with a sign: `kMinusProduct` and `kMinusAddend`
-// in the immediate. A sign is exact, so it may be changed before the rounding.
+// A product and the sum or difference that uses it, rounded once (see ptx/contraction.py). It is an
+// fma with signs, because PTX has no signed operands: `kMinusProduct` and `kMinusAddend` in the
+// immediate. Changing a sign is exact, so it may happen before the rounding.
 #include "arithmetic/elementwise.hpp"
 #include "arithmetic/numeric.hpp"
 
@@ -17,7 +17,7 @@ inline T negated_if(T x, bool negate) {
   return bits_as<T>(static_cast<Bits>(bits_as<Bits>(x) ^ static_cast<Bits>(Bits{negate} << top)));
 }
 
-// F(a, b, c) of the operands with their signs.
+// F(a, b, c) with the signs applied to its operands.
 template <class F, class T>
 inline T with_signs(T a, T b, T c, s64 signs) {
   return F{}(negated_if(a, (signs & kMinusProduct) != 0), b,

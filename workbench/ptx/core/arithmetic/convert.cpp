@@ -1,8 +1,8 @@
 // cvt between integers, and between integers and floating point.
 //
-// Integer conversions are named after what they do: "extend.s8.b32.b16" takes the low 8 bits of a
-// 16-bit register, with their sign, into a 32-bit register. The decoder picks one from the PTX
-// types and the register widths.
+// Integer conversions have descriptive names: "extend.s8.b32.b16" extends the low 8 bits of a
+// 16-bit register, with their sign, to a 32-bit register. The decoder picks one from the PTX types
+// and the register widths.
 #include <limits>
 
 #include "arithmetic/numeric.hpp"
@@ -90,7 +90,8 @@ inline f64 round_whole(f64 x, s64 mode) {
   }
 }
 
-// NaN gives zero, but the sign bit alone where f64 or a 64-bit result is involved (PTX ISA, cvt).
+// NaN gives zero; but where f64 or a 64-bit result is involved, only the sign bit set (PTX ISA,
+// cvt).
 template <class D, class F>
 inline D clamp_whole(F x, bool wide_source) {
   using L = std::numeric_limits<D>;
@@ -104,7 +105,7 @@ inline D clamp_whole(F x, bool wide_source) {
 
 template <class S, class D>
 void add_to_integer(Table& table) {
-  // 8-bit results live in 16-bit registers.
+  // 8-bit results are kept in 16-bit registers.
   using Target =
       std::conditional_t<sizeof(D) == 1, std::conditional_t<std::is_signed_v<D>, s16, u16>, D>;
   table.push_back(
@@ -128,11 +129,11 @@ void add_to_integers(Table& table) {
       add_to_integer<S, u64>(table);
 }
 
-// ---- integer to floating point: "cvt.f32.s32" to nearest even, "cvt.rz.f32.s32" and so on
-// directed ----
+// ---- integer to floating point: "cvt.f32.s32" rounds to nearest even; "cvt.rz.f32.s32" and so on
+// are directed ----
 
-// A 64-bit integer as a double that rounds to 16 bits as the integer itself would: far bits become
-// a sticky one.
+// Converts a 64-bit integer to a double that rounds to 16 bits as the integer itself would: low
+// bits are combined into a sticky bit.
 template <class S>
 inline f64 sticky(S value) {
   if constexpr (sizeof(S) <= 4)
@@ -146,8 +147,8 @@ inline f64 sticky(S value) {
   }
 }
 
-// "cvt.rz.f16.s32" and so on: what leads to a double loses nothing that the rounding to 16 bits
-// could see.
+// "cvt.rz.f16.s32" and so on: the conversion to a double loses nothing that matters for the
+// rounding to 16 bits.
 template <class F>
 void add_narrow_directed(Table& table, const std::string& from, F) {
   using Source = std::tuple_element_t<0, typename Signature<F>::Arguments>;

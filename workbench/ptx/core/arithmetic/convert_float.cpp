@@ -29,7 +29,7 @@ inline T finite(T x) {
   return T{static_cast<u16>((x.bits & 0x7fff) == infinite ? x.bits - 1 : x.bits)};
 }
 
-// ---- pairs of 8, 6 or 4 bits: in a byte each, of 4 bits in half of one ----
+// ---- pairs of 8, 6 or 4 bits: one in each byte, or two of 4 bits in a byte ----
 
 template <class Format>
 constexpr u32 kStep = std::is_same_v<Format, E2M1> ? 4 : 8;
@@ -44,7 +44,7 @@ inline f32 value_of(u16 pair, u32 place) {
   return Format::decode(static_cast<u8>(pair >> kStep<Format> * place & ((1u << kStep<Format>)-1)));
 }
 
-// .relu of an operand: -0 too becomes +0.
+// .relu of an operand; -0 becomes +0, too.
 inline f32 positive(f32 x) { return x != x || x > 0 ? x : 0.0f; }
 
 template <class T>
@@ -80,7 +80,7 @@ void add_small(Table& table, const std::string& name) {
   });
 }
 
-// ---- UE8M0, and S2F6: a signed byte in 64ths, of values divided by a power of two each ----
+// ---- UE8M0, and S2F6: a signed byte in units of 1/64, for a value divided by a power of two ----
 
 template <bool Up, bool Finite>
 void add_powers(Table& table, const std::string& mode) {
@@ -98,7 +98,7 @@ inline f32 scale_of(u16 scales, u32 place) {
   return PowerOfTwo::decode(static_cast<u8>(scales >> 8 * place));
 }
 
-// NaN becomes the largest.
+// NaN becomes the largest value.
 inline u32 in_64ths(f32 value, u16 scales, u32 place) {
   const f64 scaled = f64{value} / scale_of(scales, place) * 64;
   const f64 whole = scaled != scaled ? 127.0 : std::rint(std::clamp(scaled, -128.0, 127.0));
@@ -147,7 +147,7 @@ void add_fixed(Table& table) {
       [](u16 x) -> u32 { return pair_of(to_bfloat(scale_of(x, 1)), to_bfloat(scale_of(x, 0))); });
 }
 
-// ---- .rs: random bits are added to those that are cut off, and a carry rounds up ----
+// ---- .rs: adds random bits to the discarded ones; a carry rounds up ----
 
 inline Bfloat round_randomly(f32 value, u32 random, Bfloat) {
   const u32 bits = bits_as<u32>(value), size = bits & 0x7fffffffu;
@@ -163,7 +163,8 @@ inline Half round_randomly(f32 value, u32 random, Half) {
   u32 result = 0;
   if (exponent >= 113) {
     result = std::min((size - (112u << 23) + random) >> 13, 0x7c00u);
-  } else if (const u32 cut = 126 - exponent; cut < 40) {  // a subnormal: to the highest bits, too
+    // A subnormal: add to the highest discarded bits, too.
+  } else if (const u32 cut = 126 - exponent; cut < 40) {
     const u64 significand = (bits & 0x7fffffu) | 0x800000u;
     result = static_cast<u32>((significand + (u64{random} << (cut - 13))) >> cut);
   }
@@ -198,8 +199,8 @@ inline u32 reversed(u32 half) {
   return result;
 }
 
-// Two neighbours share sixteen random bits, and the upper one sees them reversed. FlashInfer
-// (mamba/conversion.cuh) compared that with an sm_100a.
+// Two neighbours share sixteen random bits; the upper one uses them in reverse order. FlashInfer
+// (mamba/conversion.cuh) compared this with an sm_100a.
 template <class Format>
 inline u32 four_codes(f32 a, f32 b, f32 e, f32 f, u32 random) {
   const bool bytes = kStep<Format> == 8;
@@ -225,7 +226,7 @@ void add_random_fours(Table& table, const std::string& name) {
                      }));
 }
 
-// f32 to f16 or bf16, one or two at a time.
+// f32 to f16 or bf16, one value or a pair.
 template <class T, class Nearest, class Zero>
 void add_narrow(Table& table, const std::string& t, Nearest, Zero) {
   auto add = [&](const std::string& full, auto function) {
@@ -292,7 +293,8 @@ inline u32 to_tf32_even(f32 x) {
 }
 
 #ifdef __F16C__
-// f16 to f32 as the processor does it. False if there is a NaN, which it would make quiet.
+// Converts f16 to f32 by the processor's instruction. Returns false if there is a NaN, which that
+// would make quiet.
 inline bool widen_numbers(const u8* from, f32* to) {
   __m256 wide[4], nans{};
   for (std::size_t i = 0; i < 4; ++i) {

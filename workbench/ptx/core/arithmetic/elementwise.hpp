@@ -1,8 +1,8 @@
 // Turns a lane function into a table entry: `op("add.s32", Class::integer, [](u32 a, u32 b) -> u32
 // { ... })`.
 //
-// The operand widths of the entry come from the lambda's own signature, so that the decoder can
-// check them.
+// The operand widths of the entry come from the lambda's signature, so that the decoder can check
+// them.
 #pragma once
 #include <tuple>
 #include <utility>
@@ -76,7 +76,7 @@ TableEntry op(std::string name, Class group, F) {
           join_widths(std::type_identity<typename S::Arguments>{})};
 }
 
-// The same function on both halves of .f16x2 and .bf16x2 registers.
+// Applies a function to both halves of .f16x2 and .bf16x2 registers.
 template <class F>
 TableEntry packed_op(std::string name, Class group, F) {
   using S = Signature<F>;
@@ -118,7 +118,7 @@ TableEntry immediate_op(std::string name, Class group, std::string sources, F) {
           group,           width_name<typename S::Result>(), sources};
 }
 
-// The same function on both halves of packed registers.
+// Applies a function to both halves of packed registers.
 template <class F>
 TableEntry packed_immediate_op(std::string name, Class group, std::string sources, F) {
   return {std::move(name), &elementwise_immediate<2, F>, Kind::plain, group, "b32", sources};

@@ -1,4 +1,4 @@
-// Masks and fields of bits, and integers packed two or four to a register.
+// Bit masks and bit fields, and integers packed two or four to a register.
 #include <algorithm>
 
 #include "arithmetic/elementwise.hpp"
@@ -18,7 +18,7 @@ inline u32 mask_of(u32 position, u32 length, bool wrap) {
   return static_cast<u32>(((u64{1} << length) - 1) << position);
 }
 
-// The low `size` bits of a, with their sign if they have one; .clamp takes more than 32 as 32.
+// The low `size` bits of a, sign-extended if they are signed; .clamp limits `size` to 32.
 inline u32 extend(u32 a, u32 size, bool wrap, bool is_signed) {
   size = wrap ? size & 31 : std::min(size, 32u);
   if (size == 0) return 0;
@@ -38,7 +38,7 @@ inline u32 find_nth_set(u32 mask, u32 base, s32 offset) {
   return ~0u;
 }
 
-// ---- video instructions on bytes and halves: imm is made of Video ----
+// ---- video instructions on bytes and halves; the immediate consists of Video flags ----
 
 template <int Count>
 inline s32 part_of(u32 word, int i, bool is_signed) {
@@ -76,8 +76,8 @@ void add_video(Table& table, const std::string& name, F) {
       [](u32 a, u32 b, u32 c, s64 flags) -> u32 { return packed<4, F>(a, b, c, flags); }));
 }
 
-// cvt.pack: a and b clamped to `bits` each, a above b, c above both. imm: the bits, plus 64 for
-// signed results.
+// cvt.pack: clamps a and b to `bits` each, and places a above b, and c above both. Immediate: the
+// bits, plus 64 for signed results.
 inline u32 clamp_and_pack(s32 a, s32 b, u32 c, s64 kind) {
   const int bits = static_cast<int>(kind & 63);
   const s32 low = kind & 64 ? -(1 << (bits - 1)) : 0,

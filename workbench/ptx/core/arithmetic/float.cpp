@@ -1,11 +1,11 @@
-// f32 and f64 arithmetic, exactly rounded as IEEE 754 and PTX say.
+// f32 and f64 arithmetic, correctly rounded as IEEE 754 and PTX require.
 #include "arithmetic/numeric.hpp"
 #include "arithmetic/slow_path.hpp"
 
 namespace workbench::ptx {
 namespace {
 
-// One operation in its plain, .ftz, .sat and .ftz.sat forms.
+// Adds one operation in its plain, .ftz, .sat and .ftz.sat forms.
 template <class F>
 void add_forms2(Table& table, const std::string& name, F) {
   table.push_back(op(name + ".f32", Class::fp32, [](f32 a, f32 b) -> f32 { return F{}(a, b); }));
@@ -22,7 +22,7 @@ constexpr auto kMaximum = [](f32 a, f32 b) { return maximum(a, b); };
 constexpr auto kMinimumNan = [](f32 a, f32 b) { return minimum_nan(a, b); };
 constexpr auto kMaximumNan = [](f32 a, f32 b) { return maximum_nan(a, b); };
 
-// "min" or "min.NaN" of magnitudes, with the sign of the product.
+// "min" or "min.NaN" of the magnitudes, with the sign of the product.
 template <class F>
 void add_magnitudes(Table& table, const std::string& name, const std::string& nan, F) {
   table.push_back(op(name + nan + ".xorsign.abs.f32", Class::fp32,
@@ -32,7 +32,7 @@ void add_magnitudes(Table& table, const std::string& name, const std::string& na
          [](f32 a, f32 b) -> f32 { return with_product_sign(flush(a), flush(b), F{}); }));
 }
 
-// "min3" or "max3": of three values, the first two first. `nan` is "" or ".NaN".
+// "min3" or "max3" of three values; the first two are combined first. `nan` is "" or ".NaN".
 template <class F>
 void add_three(Table& table, const std::string& name, const std::string& nan, F) {
   const auto add = [&](const std::string& full, auto function) {
@@ -49,7 +49,7 @@ void add_three(Table& table, const std::string& name, const std::string& nan, F)
   });
 }
 
-// Operations in f32 of which some operands are f16 or bf16.
+// Operations in f32 with some operands of f16 or bf16.
 template <class T>
 void add_mixed(Table& table, const std::string& t) {
   const auto add = [&](const std::string& name, auto function) {
@@ -64,14 +64,14 @@ void add_mixed(Table& table, const std::string& t) {
       [](T a, T b, f32 c) -> f32 { return saturate(__builtin_fmaf(to_f32(a), to_f32(b), c)); });
 }
 
-// One operation on both halves of a pair.
+// Applies one operation to both halves of a pair.
 template <class F, class... A>
 inline u64 on_pair(F function, A... pairs) {
   const u64 low = bits_as<u32>(function(bits_as<f32>(static_cast<u32>(pairs))...));
   return u64{bits_as<u32>(function(bits_as<f32>(static_cast<u32>(pairs >> 32))...))} << 32 | low;
 }
 
-// An operation on pairs in its plain and .ftz forms.
+// Adds an operation on pairs in its plain and .ftz forms.
 template <class F>
 void add_pairs2(Table& table, const std::string& name, F) {
   table.push_back(

@@ -1,5 +1,5 @@
-// f16, bf16 and their packed forms. Sums and products of two 16-bit values are exact enough in f32
-// that the second rounding is harmless (24 >= 2 * 11 + 2 bits); fma needs the care of `fused`.
+// f16, bf16 and their packed forms. Sums and products of two 16-bit values are computed in f32,
+// where the second rounding is harmless (24 >= 2 * 11 + 2 bits); fma uses `fused`.
 #include "arithmetic/elementwise.hpp"
 #include "arithmetic/numeric.hpp"
 
@@ -13,14 +13,14 @@ inline T relu(T x) {
   return value != value ? T{0x7fff} : value > 0 ? x : T{0};
 }
 
-// PTX ISA, fma: .oob gives +0 where a factor is the NaN that tensor copies write outside of a
-// tensor; as in CUTLASS (functional.h, guarded_multiply_add) the summand is not asked.
+// PTX ISA, fma: .oob gives +0 where a factor is the NaN that tensor copies write outside a tensor.
+// As in CUTLASS (functional.h, guarded_multiply_add), the summand is ignored.
 template <class T, class F>
 inline T unless_outside(T a, T b, F function) {
   return a.bits == kOutside16 || b.bits == kOutside16 ? T{0} : function();
 }
 
-// `name` with .f16 replaced for the type, scalar and packed.
+// Adds an operation under `name`, with .f16 replaced by the type, scalar and packed.
 template <class F>
 void add_both(Table& table, const std::string& stem, const char* type, F function) {
   table.push_back(op(stem + "." + type, Class::fp16, function));

@@ -9,8 +9,8 @@ inline f32 to_f32(f32 x) { return x; }
 
 inline f32 to_f32(Bfloat x) { return bits_as<f32>(u32{x.bits} << 16); }
 
-// Rebias the exponent; subnormals are normalised by subtracting the implicit bit that was added to
-// them.
+// Rebiases the exponent; subnormals are normalised by subtracting the implicit bit that was added
+// to them.
 inline f32 to_f32(Half x) {
   const u32 magnitude = (u32{x.bits} & 0x7fffu) << 13;
   const u32 exponent = magnitude & 0x0f800000u;
@@ -20,11 +20,11 @@ inline f32 to_f32(Half x) {
   return bits_as<f32>(result | (u32{x.bits} & 0x8000u) << 16);
 }
 
-// Round to nearest even. Every NaN becomes the canonical one.
+// Rounds to nearest even. Every NaN becomes the canonical one.
 inline Half to_half(f32 value) {
   const u32 bits = bits_as<u32>(value);
   const u32 magnitude = bits & 0x7fffffffu;
-  // Adding 0.5 puts the bits of a subnormal result at the bottom of the sum, rounded by the
+  // Adding 0.5 moves the bits of a subnormal result to the bottom of the sum, rounded by the
   // hardware.
   const u32 magic = 126u << 23;
   const u32 subnormal = bits_as<u32>(bits_as<f32>(magnitude) + bits_as<f32>(magic)) - magic;
@@ -41,7 +41,7 @@ inline Bfloat to_bfloat(f32 value) {
   return Bfloat{static_cast<u16>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : rounded)};
 }
 
-// Towards zero: overflow stops at the largest finite value.
+// Rounds towards zero: overflow becomes the largest finite value.
 inline Half to_half_rz(f32 value) {
   const u32 bits = bits_as<u32>(value);
   const u32 magnitude = bits & 0x7fffffffu;
@@ -57,7 +57,7 @@ inline Bfloat to_bfloat_rz(f32 value) {
   return Bfloat{static_cast<u16>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : bits >> 16)};
 }
 
-// Rounds a double to f32 so that a later rounding to 16 bits is the only one that counts (round to
+// Rounds a double to f32 such that a later rounding to 16 bits gives the correct result (round to
 // odd).
 inline f32 to_f32_odd(f64 value) {
   const f32 nearest = static_cast<f32>(value);
@@ -73,8 +73,8 @@ inline f32 to_f32_odd(f64 value) {
 inline Half to_half(f64 value) { return to_half(to_f32_odd(value)); }
 inline Bfloat to_bfloat(f64 value) { return to_bfloat(to_f32_odd(value)); }
 
-// Towards zero (direction 0), down (-1) or up (1): one step back from the nearest where that went
-// the other way.
+// Rounds towards zero (direction 0), down (-1) or up (1): one step back from the nearest value if
+// that went the other way.
 template <class T>
 inline T directed_narrow(f64 value, int direction) {
   T nearest;
@@ -88,8 +88,8 @@ inline T directed_narrow(f64 value, int direction) {
                      : direction < 0 ? back > value
                                      : back < value;
   if (!wrong) return nearest;
-  // Magnitudes count upwards in the bits: towards zero is one less, away from it one more. From
-  // zero it is the smallest.
+  // Larger magnitudes have larger bit patterns: subtract one to go towards zero, add one to go
+  // away. The step from zero is to the smallest value.
   const bool outwards =
       direction != 0 && ((direction < 0) == negative || (nearest.bits & 0x7fff) == 0);
   if (outwards && (nearest.bits & 0x7fff) == 0)
@@ -122,7 +122,7 @@ inline Half fused(Half a, Half b, Half c) {
   return to_half(bits_as<f32>(adjust ? bits + step : bits));
 }
 
-// The product of two bfloats needs the exponent range of f64.
+// The same for bfloats, whose product needs the exponent range of f64.
 inline Bfloat fused(Bfloat a, Bfloat b, Bfloat c) {
   const f64 product = f64{to_f32(a)} * f64{to_f32(b)}, addend = to_f32(c);
   const f64 sum = product + addend;

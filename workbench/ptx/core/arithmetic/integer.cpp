@@ -72,7 +72,7 @@ inline T saturate(s64 x, s64 low, s64 high) {
   return static_cast<T>(x < low ? low : x > high ? high : x);
 }
 
-// Four-way byte dot product; each side signed or not.
+// Four-way dot product of bytes; each side signed or unsigned.
 template <class A, class B>
 inline u32 dot4(u32 a, u32 b, u32 c) {
   for (int i = 0; i < 4; ++i)
@@ -147,7 +147,8 @@ void add_integer(Table& table) {
   });
   add("mad.wide.s16", [](s16 a, s16 b, u32 c) -> u32 { return static_cast<u32>(s32{a} * b) + c; });
   add("mad.wide.u16", [](u16 a, u16 b, u32 c) -> u32 { return u32{a} * b + c; });
-  // Division by zero is unspecified in PTX; these are what the hardware's expansion returns.
+  // Division by zero is unspecified in PTX; these are the results of the hardware's instruction
+  // sequence.
   add("div.s16", [](s16 a, s16 b) -> s16 { return b == 0 ? -1 : static_cast<s16>(s32{a} / b); });
   add("div.u16", [](u16 a, u16 b) -> u16 { return b == 0 ? 0xffff : a / b; });
   add("div.s32", [](s32 a, s32 b) -> s32 { return b == 0 ? -1 : static_cast<s32>(s64{a} / b); });

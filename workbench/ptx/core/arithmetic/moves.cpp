@@ -1,4 +1,4 @@
-// mov, packing and unpacking of vectors, selp, predicate logic.
+// mov, packing and unpacking of vectors, selp, logic on predicates.
 #include "arithmetic/elementwise.hpp"
 #include "checks/global_shadow.hpp"
 #include "memory/access.hpp"
@@ -8,7 +8,8 @@ namespace {
 
 constexpr Class kMove = Class::other;
 
-// Registers of 8 bits lie in 16 (see operands.py): `Register` is where a part of type `Part` lies.
+// 8-bit registers are stored in 16 bits (see operands.py): `Register` is the stored type of a part
+// of type `Part`.
 template <class Part, class Whole, u32 N, class Register = Part>
 void pack(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) Whole out[kLanes] = {};
@@ -70,8 +71,8 @@ TableEntry logic_op(const char* name, const char* sources, F) {
   return {name, &logic<F>, Kind::plain, Class::integer, "pred", sources};
 }
 
-// clock: instructions that this warp has executed, and has waited for others to execute, which only
-// grows.
+// clock: the number of instructions that this warp has executed, or waited for others to execute;
+// it never decreases.
 template <class T>
 void clock(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   alignas(64) T out[kLanes];
@@ -84,8 +85,8 @@ void clock(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 
 void nothing(u8*, const Instruction&, u32, Warp&) {}
 
-// Warps of one worker run in turn; blocks of several are ordered by the host's own fence. Checks
-// want to know of both.
+// Warps of one worker run in turn; blocks of different workers are ordered by the host's own fence.
+// Checks are notified of the fence in both cases.
 void fence(u8*, const Instruction& in, u32, Warp& warp) {
   if (warp.block->launch->threads > 1) std::atomic_thread_fence(std::memory_order_seq_cst);
   Shadow* shadow = warp.block->shadow;
@@ -95,20 +96,21 @@ void fence(u8*, const Instruction& in, u32, Warp& warp) {
   shadow->clocks.fence(warp.agent, wide);
 }
 
-// Launches run one after the other; checks want to know who waited for the one before.
+// Launches run one after the other, so nothing has to be waited for; checks are notified of the
+// wait.
 void dependency_wait(u8*, const Instruction&, u32, Warp& warp) {
   Block& block = *warp.block;
   if (block.shadow && block.launch->overlapped)
     block.dependency_waits.emplace_back(warp.agent, block.shadow->clocks.now(warp.agent));
 }
 
-// fence.mbarrier_init: a fence, and mbarriers that were initialised are known to the async proxy.
+// fence.mbarrier_init: a fence after which initialised mbarriers are visible to the async proxy.
 void initialisation_fence(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   fence(registers, in, mask, warp);
   if (warp.block->shadow) warp.block->shadow->make_initialised_known(warp);
 }
 
-// What the warp has seen written may be read through the async proxy.
+// fence.proxy: the writes that the warp has seen become visible to the async proxy.
 void proxy_fence(u8*, const Instruction&, u32, Warp& warp) {
   Shadow* shadow = warp.block->shadow;
   if (!shadow) return;

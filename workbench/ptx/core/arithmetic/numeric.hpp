@@ -6,9 +6,9 @@ namespace workbench::ptx {
 
 constexpr u32 kNaN32 = 0x7fffffffu;
 constexpr u64 kNaN64 = 0x7ff8000000000000ull;
-// PTX ISA, "Out of Boundary Access": the special NaN "OOB-NaN", of every sixteen bits. PTX does not
-// give its bits; they are those of public tests that ran fma.oob on a GPU (sm_100) and read what
-// tensor copies filled in, and differ from the NaN that arithmetic makes.
+// PTX ISA, "Out of Boundary Access": the special NaN "OOB-NaN", 16 bits repeated. PTX does not give
+// its bits. They come from public tests that ran fma.oob on a GPU (sm_100) and read the bytes that
+// tensor copies fill in; they differ from the NaN that arithmetic produces.
 constexpr u64 kOutside = 0x7ff77ff77ff77ff7ull;
 constexpr u16 kOutside16 = static_cast<u16>(kOutside);
 
@@ -19,7 +19,7 @@ inline f32 flush(f32 x) {
 
 inline f32 magnitude(f32 x) { return bits_as<f32>(bits_as<u32>(x) & 0x7fffffffu); }
 
-// Clamp to [0, 1]; NaN becomes +0.
+// Clamps to [0, 1]; NaN becomes +0.
 inline f32 saturate(f32 x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 
 template <class T>
@@ -33,7 +33,7 @@ inline T saturate16(T x) {
   return from_f32<T>(saturate(to_f32(x)));
 }
 
-// A NaN gives way to the other operand; -0 is below +0.
+// The minimum; of a number and a NaN it is the number; -0 is less than +0.
 inline f32 minimum(f32 a, f32 b) {
   const u32 x = bits_as<u32>(a), y = bits_as<u32>(b);
   u32 result = a < b ? x : y;
@@ -60,7 +60,7 @@ inline f32 maximum_nan(f32 a, f32 b) {
   return (a != a || b != b) ? bits_as<f32>(kNaN32) : maximum(a, b);
 }
 
-// The .xorsign.abs forms: of the magnitudes, with the product's sign.
+// The .xorsign.abs forms: the result for the magnitudes, with the sign of the product.
 template <class F>
 inline f32 with_product_sign(f32 a, f32 b, F pick) {
   const u32 sign = (bits_as<u32>(a) ^ bits_as<u32>(b)) & 0x80000000u;
@@ -80,8 +80,8 @@ inline f64 maximum(f64 a, f64 b) {
   return a == b ? bits_as<f64>(bits_as<u64>(a) & bits_as<u64>(b)) : a > b ? a : b;
 }
 
-// 2 to the x, within 2 units in the last place: split off the integer, then a polynomial on [-1/2,
-// 1/2].
+// 2 to the x, with an error of at most 2 units in the last place: splits off the integer part, then
+// uses a polynomial on [-1/2, 1/2].
 inline f32 exp2_approx(f32 x) {
   const f32 clamped = x < -152.0f ? -152.0f : x > 130.0f ? 130.0f : x;
   const f32 whole = __builtin_rintf(clamped);

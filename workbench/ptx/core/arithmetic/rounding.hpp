@@ -1,7 +1,7 @@
-// Lane functions under a directed rounding of the host: toward zero, down, up.
+// Lane functions with a directed rounding mode of the host: toward zero, down, up.
 //
-// Going through the floating point environment is exact for every operation that the host rounds
-// correctly; the call is a barrier that the compiler moves no arithmetic across.
+// Changing the floating-point environment is exact for every operation that the host rounds
+// correctly; the call is a barrier across which the compiler moves no arithmetic.
 #pragma once
 #include <cfenv>
 
@@ -17,7 +17,7 @@ void directed(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   std::fesetround(before);
 }
 
-// `base`.rz`suffix`, `base`.rm`suffix` and `base`.rp`suffix`, each with its handler.
+// Adds `base`.rz`suffix`, `base`.rm`suffix` and `base`.rp`suffix`, each with its handler.
 inline void add_roundings(Table& table, TableEntry entry, const std::string& base,
                           const std::string& suffix, Handlers rz, Handlers rm, Handlers rp) {
   const auto one = [&](const char* mode, Handlers run) {

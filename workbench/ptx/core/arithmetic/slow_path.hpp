@@ -1,10 +1,10 @@
-// Divisions and roots for whose rare operands the compiler keeps a subroutine: how many warps need
-// it.
+// Divisions and roots whose rare operands need a subroutine of the compiler: counts the warps that
+// need it.
 //
-// The rules are those that the machine code asks before it calls one (ptxas 13.0, the same for
-// sm_75 to sm_120), but for the division of f32: that asks FCHK, of which no description is
-// published. Here it is what the iteration needs that the machine code runs otherwise: operands,
-// quotient and remainder in the range of normal numbers.
+// The rules are the tests that the machine code makes before it calls one (ptxas 13.0, the same for
+// sm_75 to sm_120). Division of f32 is an exception: its test is FCHK, of which no description is
+// published. The rule here is the requirement of the inline iteration: operands, quotient and
+// remainder in the range of normal numbers.
 #pragma once
 #include "arithmetic/rounding.hpp"
 
@@ -46,7 +46,7 @@ inline u32 rare_lanes(u8* registers, const Instruction& in, std::type_identity<s
   return pack_mask(flags);
 }
 
-// A handler that counts, with statistics, the warps in which a lane needs the slow path.
+// With statistics, counts the warps in which a lane needs the slow path, and then runs the handler.
 template <class Rare, Handler Run>
 void with_slow_path(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const Block& block = *warp.block;
@@ -71,7 +71,7 @@ TableEntry op_with_slow_path(std::string name, Class group, F function, Rare) {
   return entry;
 }
 
-// `add_directed` likewise.
+// The same for add_directed.
 template <class F, class Rare>
 void add_directed_with_slow_path(Table& table, const std::string& base, const std::string& suffix,
                                  Class group, F function, Rare) {

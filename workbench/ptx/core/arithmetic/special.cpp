@@ -16,11 +16,12 @@ void add_forms(Table& table, const std::string& name, F) {
       op(name + ".ftz.f32", Class::special, [](f32 a) -> f32 { return flush(F{}(flush(a))); }));
 }
 
-// Beyond 2^126 the reciprocal underflows on the hardware, and the quotient with it.
+// Beyond 2^126 the hardware's reciprocal underflows, and so does the quotient.
 inline f32 divide_approx(f32 a, f32 b) {
   const f32 size = b < 0 ? -b : b;
   const bool huge = size > 0x1p126f && size < __builtin_inff();
-  const f32 underflow = (a - a) * b;  // zero, or NaN for an infinite a
+  // Zero, or NaN for an infinite a.
+  const f32 underflow = (a - a) * b;
   return huge ? bits_as<f32>((bits_as<u32>(underflow) & 0x7fffffffu) |
                              ((bits_as<u32>(a) ^ bits_as<u32>(b)) & 0x80000000u))
               : a / b;
@@ -47,7 +48,7 @@ void add_special_functions(Table& table) {
   add("div.full.ftz.f32", Class::special,
       [](f32 a, f32 b) -> f32 { return flush(flush(a) / flush(b)); });
   add("rcp.approx.ftz.f64", Class::special, [](f64 a) -> f64 {
-    // Only the upper word is computed; the lower one is zero.
+    // The hardware computes only the upper word; the lower one is zero.
     return bits_as<f64>(bits_as<u64>(1.0 / a) & 0xffffffff00000000ull);
   });
   add("rsqrt.approx.f64", Class::special, [](f64 a) -> f64 { return 1.0 / __builtin_sqrt(a); });

@@ -1,4 +1,4 @@
-// 64-bit integer arithmetic, and the widening products that addresses are made of.
+// 64-bit integer arithmetic, and the widening products of address computations.
 #include "arithmetic/slow_path.hpp"
 
 namespace workbench::ptx {

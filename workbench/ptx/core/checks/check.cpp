@@ -1,4 +1,5 @@
-// What checks see of memory requests: shared accesses, and strong accesses that order warps.
+// The part of checks that sees memory requests: shared accesses, and strong accesses, which order
+// warps.
 #include "checks/global_shadow.hpp"
 #include "memory/access.hpp"
 #include "memory/cluster.hpp"
@@ -85,7 +86,8 @@ void check_remote(Warp& warp, const Instruction& in, const u64* addresses, u32 m
     PTX_FOR_EACH_LANE (lane, mask)
       lanes |= (addresses[lane] >> kRankShift == home->rank + 1 ? 1u : 0u) << lane;
     if (!lanes) continue;
-    for (u32 lane = 0; lane < kLanes; ++lane)  // those outside repeat one inside
+    // Lanes outside the mask repeat the address of one inside.
+    for (u32 lane = 0; lane < kLanes; ++lane)
       offsets[lane] =
           addresses[lanes >> lane & 1 ? lane : static_cast<u32>(first_lane(lanes))] & kOffsetMask;
     if (is_write)
@@ -113,8 +115,8 @@ void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 m
 
 namespace {
 
-// Stores for each lane; returns the lanes that change what is there. Lane by lane: one that stores
-// what an earlier one stored changes nothing.
+// Stores for each lane and returns the lanes that change memory. Goes lane by lane: a lane that
+// stores the same bytes as an earlier one changes nothing.
 template <u32 Bytes>
 u32 store_each(const Request& request, const u8* values) {
   u32 changed = 0;
@@ -127,7 +129,7 @@ u32 store_each(const Request& request, const u8* values) {
   return changed;
 }
 
-// The same for all lanes, which lie one after the other.
+// Does the same for all 32 lanes, whose addresses are contiguous.
 template <class T>
 u32 store_row(u8* to, const u8* values) {
   T old[kLanes], fresh[kLanes];

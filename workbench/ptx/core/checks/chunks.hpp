@@ -1,5 +1,5 @@
 // Chunks of shared memory that an instruction reads through the async proxy, such as an operand of
-// wgmma, and the lines that they lie in.
+// wgmma, and the lines that contain them.
 #pragma once
 #include <array>
 #include <unordered_map>
@@ -13,12 +13,12 @@ struct Chunks {
   static constexpr u32 kBytes = 16;
 
   struct Line {
-    u32 line;   // its number
-    u64 part;   // which of its parts they are, by LineParts::Scale
-    u64 bytes;  // likewise of its chunks, a byte for each: 1 or 0
+    u32 line;   // number of the line
+    u64 part;   // parts of the line, as bits by LineParts::Scale
+    u64 bytes;  // chunks of the line, a byte for each: 1 if it is read, otherwise 0
   };
-  std::vector<u32> offsets;  // in the order in which they are read
-  std::vector<Line> lines;   // each once
+  std::vector<u32> offsets;  // offsets of the chunks in the order in which they are read
+  std::vector<Line> lines;   // each line once
 
   Chunks(std::vector<u32> from, LineParts::Scale scale) : offsets(std::move(from)) {
     for (const u32 offset : offsets) {
@@ -32,10 +32,10 @@ struct Chunks {
   }
 };
 
-// The chunks that a worker's instructions have read, by a number that says how they lie.
+// The chunk lists of a worker's instructions, by a number that describes their layout.
 class ChunkLists {
  public:
-  // `make`: makes those of a new number.
+  // The list of a number; `make` makes it when the number is new.
   template <class F>
   const Chunks& find(u64 number, F make) {
     Recent& recent = recent_[number * 0x9e3779b97f4a7c15u >> 58];
@@ -47,7 +47,7 @@ class ChunkLists {
     }
     return *recent.chunks;
   }
-  // What was found before is no longer needed.
+  // Forgets all lists if there are many: lists of earlier blocks are no longer needed.
   void begin_block() {
     if (all_.size() < kMost) return;
     all_.clear();

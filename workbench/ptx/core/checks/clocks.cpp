@@ -35,16 +35,18 @@ void Clocks::begin() {
 }
 
 void Clocks::exchange(u32 agent, u32 lanes, u32 live) {
-  // Of so many steps that nothing else orders, the earlier ones count as ordered.
+  // Limits on the steps that nothing else orders; beyond them the earlier steps count as ordered.
   constexpr u32 kMostSteps = 1 << 15;
   constexpr std::size_t kMostExchanges = 1 << 12;
   Agent& own = agents_[agent];
   if (own.touched) next_step(own);
-  if (own.step == own.since) return;  // nothing to tell of
+  // No access to report.
+  if (own.step == own.since) return;
   if (own.step - own.since >= kMostSteps || own.exchanges.size() >= kMostExchanges)
     return order_lanes(agent);
   const bool by_all = !(live & ~lanes);
-  if (by_all) {  // this one says all of the steps before
+  // This exchange covers all earlier steps.
+  if (by_all) {
     if (own.exchanges.size() == 1 && own.exchanges[0].step == own.step &&
         own.exchanges[0].together == lanes)
       return;

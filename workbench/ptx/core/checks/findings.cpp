@@ -47,7 +47,7 @@ void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address
 
 void Block::print(const std::string& text) {
   constexpr std::size_t kMost =
-      1 << 20;  // characters of one block, as the GPU's buffer is limited too
+      1 << 20;  // limit in characters of one block, as the GPU's buffer is limited too
   if (printed->empty() || printed->back().block != index) printed->push_back({index, {}});
   std::string& all = printed->back().text;
   if (all.size() + text.size() <= kMost) all += text;

@@ -6,7 +6,7 @@
 namespace workbench::ptx {
 namespace {
 
-// The power of two that the lowest set bit of a value stands for; the value is finite and not 0.
+// The exponent of the lowest set bit of a value that is finite and not 0.
 int lowest_bit(f64 value) {
   int exponent = 0;
   const f64 fraction = std::frexp(value, &exponent);
@@ -43,7 +43,7 @@ void FloatSums::add(const Warp& warp, s32 pc, const FloatAddition& addition) {
   const auto found = sums_.find(addition.where);
   if (found == sums_.end() && sums_.size() >= kMost) return;
   Sum& sum = found == sums_.end() ? sums_[addition.where] : found->second;
-  // Whoever wrote another value since has begun another sum.
+  // Another value than the last sum means that a new sum has begun.
   if (!sum.terms || sum.owner != owner || sum.value != addition.old) {
     sum = {.owner = owner, .first = addition.value};
     take(sum, addition.old);

@@ -1,14 +1,15 @@
-// Sums by atomic additions of floats whose value depends on the order of the additions, with
-// checks.
+// With checks: sums by atomic additions of floats whose value depends on the order of the
+// additions.
 //
-// The order matters where warps that nothing orders add to one element, where three or more values
-// that are not 0 meet (of two a sum is the same either way), those added not all alike, and where
-// not every partial sum is exact: the values are multiples of some power of two, and their
-// magnitudes together take more bits above it than the format has. So a count kept in a float is
-// not told of.
+// The order matters only if all of these hold: warps that nothing orders add to one element; three
+// or more values other than 0 meet (two give the same sum in either order); the added values are
+// not all alike; and not every partial sum is exact. Partial sums are exact as long as all values
+// are multiples of some power of two and the sum of their magnitudes, in units of it, fits into the
+// format's significand. So a counter that is kept in a float gives no finding.
 //
-// Concessions towards silence: warps of one block count as ordered if one has acquired what the
-// other did, by a flag too; and where the list of elements is full, further ones are not watched.
+// Some cases are not reported: warps of one block count as ordered if one has acquired the other's
+// accesses, even by a flag; and when the list of elements is full, further elements are not
+// watched.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -18,10 +19,10 @@
 
 namespace workbench::ptx {
 
-// One addition: what was there, what is added, and the bits of the format's significand.
+// One addition: the old value, the added value, and the number of bits in the format's significand.
 struct FloatAddition {
-  const u8* where;  // on the host
-  u64 address;      // as a finding has it
+  const u8* where;  // host address
+  u64 address;      // address for the finding
   u32 bytes;
   u32 lane;
   f64 old, value, sum;
@@ -32,7 +33,7 @@ class FloatSums {
  public:
   explicit FloatSums(const Kernel& kernel);
 
-  // Whether additions of this instruction are still of interest.
+  // Whether additions of this instruction have not been reported yet.
   bool watches(s32 pc) const {
     return !told_[static_cast<std::size_t>(pc)].load(std::memory_order_relaxed);
   }
@@ -40,17 +41,17 @@ class FloatSums {
 
  private:
   struct Sum {
-    s64 owner = -1;  // block in whose shared memory it is; -1 in global memory
-    s64 block = 0;   // of the warp that added last
+    s64 owner = -1;  // block whose shared memory contains it; -1 in global memory
+    s64 block = 0;   // block of the warp that added last
     u32 agent = 0, clock = 0;
     s32 pc = -1, thread = 0;
-    bool several = false;   // warps that nothing orders
-    bool distinct = false;  // values have been added that are not all alike
+    bool several = false;   // warps that nothing orders have added
+    bool distinct = false;  // added values differ
     f64 first = 0;          // the first value that was added
     u32 terms = 0;
-    int lowest = 0;     // power of two that all terms are multiples of
-    f64 magnitude = 0;  // of all terms
-    f64 value = 0;      // after the last addition
+    int lowest = 0;     // exponent of a power of two that all terms are multiples of
+    f64 magnitude = 0;  // sum of the magnitudes of all terms
+    f64 value = 0;      // value after the last addition
   };
   static constexpr std::size_t kMost = 1 << 18;
 
@@ -59,7 +60,7 @@ class FloatSums {
 
   std::mutex mutex_;
   std::unordered_map<const u8*, Sum> sums_;
-  std::unique_ptr<std::atomic<bool>[]> told_;  // by instruction
+  std::unique_ptr<std::atomic<bool>[]> told_;  // by instruction, whether it has been reported
 };
 
 template <class T>

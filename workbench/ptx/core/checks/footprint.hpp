@@ -1,6 +1,6 @@
-// The bytes of global memory that a launch wrote and read with plain accesses: what a programmatic
-// dependent launch may not touch before griddepcontrol.wait (PTX ISA, "griddepcontrol": until then
-// nothing of it is visible).
+// The bytes of global memory that a launch wrote and read with plain accesses. A programmatic
+// dependent launch must not touch them before griddepcontrol.wait (PTX ISA, "griddepcontrol": until
+// then its memory operations are not visible).
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -12,16 +12,16 @@
 namespace workbench::ptx {
 
 struct Footprint {
-  // Of one buffer, by 32 bytes from `first` on; a bit for each byte.
+  // A range of one buffer in steps of 32 bytes from `first` on, with a bit for each byte.
   struct Range {
-    const u8* host;  // of `first`
+    const u8* host;  // host address of `first`
     std::vector<u32> written, read;
   };
   std::vector<Range> ranges;
   std::string kernel;
 
-  // Of `bytes` bytes at a host address those that the launch wrote, and with `also_read` those that
-  // it read.
+  // Whether the launch wrote any of the `bytes` bytes at a host address, or with `also_read` read
+  // any.
   bool touches(const u8* at, u32 bytes, bool also_read) const {
     for (const Range& range : ranges) {
       if (at < range.host) continue;

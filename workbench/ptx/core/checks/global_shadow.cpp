@@ -12,7 +12,8 @@ namespace workbench::ptx {
 namespace {
 
 constexpr u16 kUnknownPc = 0xffff;
-constexpr std::size_t kExtras = 13, kSectors = 5;  // so many extra records for so many sectors
+// At most kExtras extra records for every kSectors sectors.
+constexpr std::size_t kExtras = 13, kSectors = 5;
 
 inline u16 short_pc(s32 pc) { return pc < kUnknownPc ? static_cast<u16>(pc) : kUnknownPc; }
 inline s32 long_pc(u16 pc) { return pc == kUnknownPc ? -1 : pc; }
@@ -30,7 +31,8 @@ inline u64 lines_of(const Buffer& buffer) {
   return ((buffer.address + buffer.size + 127) >> 7) - (buffer.address >> 7);
 }
 
-// Marks of launches before count, and those of one that runs beside this one.
+// Bytes of a sector that have been written, also by earlier launches or by one that runs beside
+// this one.
 u32 written_of(const Buffer& buffer, u64 sector) {
   if (!buffer.written) return ~0u;
   return std::atomic_ref<u32>(buffer.written[sector - (buffer.address >> 5)])
@@ -51,7 +53,7 @@ bool line_is_written(const Buffer& buffer, u64 first) {
   return all == ~0u;
 }
 
-// Which pairs of bytes of a sector some bytes lie in, and back.
+// Converts a mask of bytes into a mask of pairs of bytes, and back.
 u16 pairs_of(u32 bytes) {
   u32 pairs = 0;
   for (u32 i = 0; i < 16; ++i) pairs |= (bytes >> 2 * i & 3 ? 1u : 0u) << i;
@@ -63,7 +65,7 @@ u32 bytes_of(u16 pairs) {
   return bytes;
 }
 
-// Adds blocks to a set; true if some were missing.
+// Adds blocks to a set. Returns true if some were missing.
 bool unite(std::vector<u64>& into, const std::vector<u64>& from) {
   if (into.size() < from.size()) into.resize(from.size());
   u64 fresh = 0;
@@ -118,12 +120,12 @@ GlobalShadow::GlobalShadow(Launch& launch) : launch_(launch), shared_(launch.thr
     const u64 sectors = sectors_of(buffer);
     sectors_ += sectors, lines_ += lines_of(buffer);
   }
-  // A launch with more blocks than there are numbers runs unchecked; it would take days.
+  // A launch with more blocks than there are numbers runs unchecked; it would take days anyway.
   if (static_cast<u64>(launch.blocks()) >= UINT32_MAX / 2) return;
   pages_ = std::make_unique<ShadowPages>(sectors_, lines_, static_cast<u64>(launch.blocks()));
   base_ = pages_->base();
   most_extras_ = kExtras * sectors_ / kSectors;
-  extras_.reserve(most_extras_);  // only what is used is ever touched
+  extras_.reserve(most_extras_);  // only pages that are used take memory
   GlobalSector* next = pages_->sectors();
   GlobalLine* next_line = pages_->lines();
   for (Buffer& buffer : launch.buffers) {
@@ -160,8 +162,8 @@ GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, con
 }
 
 // Calls on_sector(buffer, piece, sector of the shadow) for each piece of a request. For a line that
-// is not open it asks on_line(buffer, piece, line) first, and goes by sectors where that says
-// false.
+// is not open, first calls on_line(buffer, piece, line), and goes on to its sectors only if that
+// returns false.
 template <class OnSector, class OnLine>
 void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnSector on_sector,
                                   OnLine on_line) {
@@ -169,8 +171,8 @@ void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnS
   const LanePieces& pieces = divided.pieces;
   const Buffer* buffer = block.last_buffer[static_cast<std::size_t>(block.pc_of(who.in))];
   const auto held = hold();
-  if (buffer &&
-      buffer->shadow) {  // the checks mostly wait for these lines, so ask for all of them first
+  // The checks mostly wait for these lines to arrive, so request all of them first.
+  if (buffer && buffer->shadow) {
     const u64 first = buffer->address >> 5, sectors = sectors_of(*buffer);
     for (int i = 0; i < pieces.count; ++i) {
       const u64 sector = divided.base + pieces.all[i].sector;
@@ -203,7 +205,7 @@ void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnS
   }
 }
 
-// `Again`: what has been read before is read until now.
+// `Again`: the bytes have been read before; the read is extended to now.
 template <bool Again>
 void GlobalShadow::read_pieces(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
                                u32 bytes) {
@@ -290,7 +292,7 @@ void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresse
                           u32 bytes, bool is_write, bool is_read) {
   Asking who = asking(warp, in, addresses, mask, bytes);
   if (launch_.overlapped) check_overlap(who, is_write);
-  // An atomic acquires before it releases: it hands on what it learnt.
+  // An atomic acquires before it releases: it publishes what it has just acquired.
   if (is_read && (shared_ || !flags_.empty()))
     PTX_FOR_EACH_LANE (lane, mask) acquire(warp, addresses[lane], in.flags & kAcquire);
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
@@ -308,8 +310,9 @@ void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresse
 
 // ---- lines ----
 
-// True if nobody has accessed the lines so far, or only these lanes just now, as is nearly always
-// so in a kernel that streams. What it did where it is false in the end is what read_line does.
+// Returns true if the lines had no access so far, or only one by the same lanes just now, which is
+// nearly always so in a streaming kernel. If it returns false, its changes are those that read_line
+// would make.
 bool GlobalShadow::read_lines(const Warp& warp, const Instruction& in, const LanePieces& pieces,
                               u64 base) {
   const Block& block = *warp.block;
@@ -337,8 +340,8 @@ bool GlobalShadow::read_lines(const Warp& warp, const Instruction& in, const Lan
   return true;
 }
 
-// False if the line has to be opened first, as it is wherever there is more to say than that one
-// access comes after another.
+// Returns false if the line must be opened first: whenever more has to be recorded than one access
+// that comes after another.
 bool GlobalShadow::read_line(const Asking& who, const Piece& piece, GlobalLine& line) const {
   if (line.block > base_) {
     if (line.state != GlobalLine::read) return false;
@@ -362,7 +365,7 @@ bool GlobalShadow::write_line(const Asking& who, const Piece& piece, GlobalLine&
   return true;
 }
 
-// Hands what is known of a line on to its sectors.
+// Copies a line's record into its sectors.
 void GlobalShadow::open(GlobalLine& line, const Asking& who, GlobalSector* sectors) const {
   if (line.block > base_) {
     for (u32 k = 0; k < kLineSectors; ++k) {
@@ -397,8 +400,8 @@ bool GlobalShadow::before(const Access& access, const Asking& who) const {
   return access.block != who.block && published(access.block, access.when, who);
 }
 
-// Bytes that both touch, neither before the other; between_lanes(bytes) says which of them, where
-// both are of one step.
+// Bytes that both accesses touch while neither comes before the other. Where both belong to one
+// step, between_lanes(bytes) gives the bytes that count.
 template <class F>
 inline u32 GlobalShadow::unordered(const GlobalAccess& access, const Asking& who, u32 bytes,
                                    F between_lanes) const {
@@ -407,10 +410,10 @@ inline u32 GlobalShadow::unordered(const GlobalAccess& access, const Asking& who
   return same(access, who) ? between_lanes(both) : both;
 }
 
-// Goes through the extra records; drops those for which keep(extra) is false.
+// Visits the extra records and drops those for which keep(extra) is false.
 template <class F>
 void GlobalShadow::for_each_extra(GlobalSector& sector, F keep) {
-  u32 last = 0;  // that was kept
+  u32 last = 0;  // last record that was kept
   for (u32 index = sector.more; index;) {
     Extra& extra = extras_[index - 1];
     const u32 next = extra.next;
@@ -444,7 +447,8 @@ void GlobalShadow::add(GlobalSector& sector, const GlobalAccess& access, bool is
   sector.more = index;
 }
 
-// What one reads, or changes by a strong access, must have been stored before, or by itself.
+// Reports bytes that are read, or changed by a strong access, before anything (or this warp) stored
+// them.
 void GlobalShadow::check_writes(Asking& who, const Piece& piece, const GlobalSector& sector) const {
   const auto between_lanes = [&](const GlobalAccess& access) {
     return [&, lanes = access.lanes](u32 bytes) { return piece.lanes.beyond(lanes, bytes); };
@@ -460,7 +464,7 @@ void GlobalShadow::check_writes(Asking& who, const Piece& piece, const GlobalSec
   });
   if (sector.agreed) open &= ~bytes_of(sector.agreed);
   if (!open) return;
-  u32 own = 0;  // stored here as well
+  u32 own = 0;  // bytes that the request stores itself
   for_each_write([&](const GlobalAccess& access) {
     if (access.block != who.block || access.when >> kWarpShift != who.index) return;
     const u32 both = access.bytes & piece.bytes;
@@ -472,8 +476,8 @@ void GlobalShadow::check_writes(Asking& who, const Piece& piece, const GlobalSec
   });
 }
 
-// Whether two other blocks have read these bytes, which the block that asks has not accessed, and
-// nobody comes after any of them: then record_read would change nothing. False if unsure.
+// Whether two other blocks have read these bytes, unordered with every later access, and the asking
+// block has not accessed them: then record_read would change nothing. Returns false if unsure.
 bool GlobalShadow::read_by_two(const Asking& who, u32 bytes, const GlobalSector& sector) const {
   if (!flags_.empty() || who.warp.block->cluster->blocks.size() > 1) return false;
   u32 once = 0, twice = 0;
@@ -487,21 +491,23 @@ bool GlobalShadow::read_by_two(const Asking& who, u32 bytes, const GlobalSector&
   return !(bytes & ~twice);
 }
 
-// What comes after this read comes after all that it comes after: those can be forgotten for the
-// bytes it touches.
+// Whatever comes after this read also comes after all that this read comes after; so the latter are
+// dropped for the bytes that it touches.
 void GlobalShadow::record_read(const Asking& who, const Piece& piece, GlobalSector& sector) {
   const u32 bytes = piece.bytes;
   u32 once = 0, twice = 0;              // bytes with that many concurrent readers in other warps
-  u32 lanes_once = 0, lanes_twice = 0;  // likewise in other lanes of this one
+  u32 lanes_once = 0, lanes_twice = 0;  // the same for other lanes of this warp
   bool found = false, by_others_earlier = false;
   GlobalAccess *mine_already = nullptr,
-               *lanes_already = nullptr;  // at another instruction; of other lanes
+               // Read records of this warp at another instruction, and of other lanes.
+      *lanes_already = nullptr;
   const auto meet = [&](GlobalAccess& access) {
     if (access.block <= base_) return false;
     if (same(access, who)) {
       if (access.lanes == piece.lanes) {
+        // A write that races with the older read also races with this one.
         if (access.when != who.when)
-          access.bytes &= ~bytes;  // who may not write after this one may not after either
+          access.bytes &= ~bytes;
         else if (access.pc == who.pc || !(bytes & ~access.bytes))
           access.bytes |= bytes, found = true;
         else
@@ -523,7 +529,8 @@ void GlobalShadow::record_read(const Asking& who, const Piece& piece, GlobalSect
   meet(sector.read);
   if (sector.more)
     for_each_extra(sector, [&](Extra& extra) { return extra.is_write || meet(extra.access); });
-  if (by_others_earlier && (bytes & lanes_twice)) {  // the values of these may have been handed on
+  // The values may have been handed on to other lanes.
+  if (by_others_earlier && (bytes & lanes_twice)) {
     const auto forget = [&](GlobalAccess& access) {
       if (same(access, who) && access.when != who.when && access.lanes != piece.lanes)
         access.bytes &= ~(bytes & lanes_twice);
@@ -549,7 +556,7 @@ void GlobalShadow::record_read(const Asking& who, const Piece& piece, GlobalSect
     add(sector, mine, false);
 }
 
-// A sector that knows of anything knows of a write or has a first reader.
+// Keeps an invariant: a sector with any record has a write or a first reader.
 void GlobalShadow::settle(GlobalSector& sector) {
   if (fresh(sector) || !sector.more) return;
   for_each_extra(sector, [&](Extra& extra) {
@@ -559,8 +566,8 @@ void GlobalShadow::settle(GlobalSector& sector) {
   });
 }
 
-// Bytes of a sector that these lanes have read, and that nobody has stored: who stores what they
-// held puts it back.
+// Bytes of a sector that these lanes have read and nobody has stored: a store of the value that
+// they held puts it back.
 u32 GlobalShadow::only_read(const Asking& who, const Piece& piece,
                             const GlobalSector& sector) const {
   u32 read = 0, written = 0;
@@ -578,8 +585,8 @@ u32 GlobalShadow::only_read(const Asking& who, const Piece& piece,
 }
 
 void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& sector) {
-  // Every earlier access to these bytes either comes before, or races now: later ones need to know
-  // of this one only. But of those who stored the same value two are kept.
+  // Every earlier access to these bytes either comes before this one or is reported as a race now;
+  // so later accesses only need this record. Two stores of the same value are both kept.
   const u32 bytes = piece.bytes;
   const u32 put_back =
       bytes & ~piece.changed ? bytes & ~piece.changed & only_read(who, piece, sector) : 0;
@@ -641,7 +648,7 @@ void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes, const Glob
     u32 others = other.lanes.known() ? other.lanes.at(static_cast<u32>(first_lane(touched))) : 1;
     if (lanes_only) others &= ~(1u << lane);
     if (!others) continue;
-    u32 open = others;  // those whose values have not reached this lane
+    u32 open = others;  // lanes whose values have not reached this lane
     if (is_read && lanes_only)
       PTX_FOR_EACH_LANE (each, others)
         if (clocks.reached(who.warp.agent, each, other.when & kLatest) >> lane & 1)
@@ -666,7 +673,8 @@ void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes, const Glob
   }
 }
 
-// Before griddepcontrol.wait a launch runs beside the one that it depends on.
+// Before griddepcontrol.wait a launch runs beside the one that it depends on, so their accesses are
+// compared.
 void GlobalShadow::check_overlap(const Asking& who, bool is_write) const {
   Block& block = *who.warp.block;
   const std::vector<u32>& seen = block.shadow->clocks.seen(who.warp.agent);
@@ -715,7 +723,7 @@ Footprint GlobalShadow::footprint(std::string kernel) const {
   return all;
 }
 
-// Two lanes stored different values with one instruction.
+// Reports two lanes that stored different values with one instruction.
 void GlobalShadow::report_clash(const Asking& who, u32 lanes) const {
   Block& block = *who.warp.block;
   PTX_FOR_EACH_LANE (lane, lanes) {
@@ -825,13 +833,13 @@ void GlobalShadow::fenced(const Warp& warp) {
   if (acquired_.contains(static_cast<u32>(warp.block->index))) learn(warp, true, nullptr);
 }
 
-// Adds to what a warp has acquired what a flag has, or, behind a fence, what it read of flags
-// before.
+// Adds to a warp's acquired blocks those that a flag publishes or, after a fence, those of flags
+// that it read before.
 void GlobalShadow::learn(const Warp& warp, bool fenced, const std::vector<u64>* flag) {
   const Clocks& clocks = warp.block->shadow->clocks;
   const u32 clock = clocks.since_start(warp.agent, warp.agent);
   std::vector<Acquired>& known = acquired_[static_cast<u32>(warp.block->index)];
-  std::vector<u64> before, all;  // that the warp has acquired; and with what is new
+  std::vector<u64> before, all;  // blocks that the warp has acquired; and these with the new ones
   for (const Acquired& acquired : known) {
     if (acquired.agent != warp.agent &&
         acquired.clock > clocks.since_start(warp.agent, acquired.agent))
@@ -841,7 +849,7 @@ void GlobalShadow::learn(const Warp& warp, bool fenced, const std::vector<u64>* 
   }
   if (flag) unite(all, *flag);
   if (!unite(before, all)) return;
-  // What a warp knew at an earlier clock stays valid, so each entry is complete.
+  // A warp's knowledge at an earlier clock stays valid, so each entry is complete.
   for (Acquired& acquired : known) {
     if (acquired.agent != warp.agent || acquired.clock != clock || acquired.fenced != fenced)
       continue;

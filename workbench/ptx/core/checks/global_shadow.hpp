@@ -1,22 +1,23 @@
-// Shadow state of global memory, to find races and reads of what nobody wrote. 40 bytes for each
-// 32-byte sector, 16 for each line of four, and on average up to 52 for a sector where several
-// accesses to it have to be told apart: at most 3 bytes for one.
+// Shadow state of global memory, which finds races and reads of bytes that nothing wrote. It takes
+// 40 bytes for each 32-byte sector, 16 for each line of four sectors, and on average up to 52 for a
+// sector where several accesses must be told apart: at most 3 bytes for each byte of memory.
 //
-// Two accesses to a byte race if one of them is a plain store, the other one is plain or atomic,
-// and neither comes before the other; two stores of the same value do not race, and who made one of
-// them may read it. Accesses of one lane come one after the other, and those of two lanes of a warp
-// if something orders them (Clocks::since). Within a block warps are ordered by their clocks
+// Two accesses to a byte race if one is a plain store, the other is plain or atomic, and neither
+// comes before the other. Two stores of the same value do not race, and the lanes that stored it
+// may read it. Accesses of one lane come one after the other; those of two lanes of a warp do if
+// something orders them (Clocks::since). Warps of one block are ordered by their clocks
 // (clocks.hpp). An access of another block comes before one of ours if its block published it (a
-// fence, then a strong store or atomic, see Clocks::published) under an address that our warp, or
-// one that ours comes after, has read with a strong access since; what a block has acquired it
-// publishes too. Volatile and atomic accesses do not race with each other, and leave no trace.
+// fence, then a strong store or atomic, see Clocks::published) at an address that our warp, or a
+// warp that ours comes after, has since read with a strong access; a block publishes what it has
+// acquired, too. Volatile and atomic accesses do not race with each other and leave no record.
 //
-// Exact but for these concessions, all towards silence: of more than two concurrent readers of a
-// byte two are kept; where more than two stored the same value to a byte its readers are not
-// accused, nor where it was only read and put back; loads that reach nothing (Launch::unused) are
-// passed over; and when the list of extra records is full, a new one replaces the last. (When it is
-// a good half full, accesses of one warp share a record: a finding may name another line of that
-// warp as the other side, and races between its lanes go unseen.)
+// The result is exact except for these cases, in which a race may be missed: of more than two
+// concurrent readers of a byte, two are kept; a byte to which more than two warps stored the same
+// value, or that was only read and put back, gives no finding for its readers; loads whose value
+// reaches nothing (Launch::unused) are skipped; and when the list of extra records is full, a new
+// one replaces the last. (When the list is a good half full, accesses of one warp share a record: a
+// finding may then name another line of that warp as the other side, and races between its lanes
+// are missed.)
 #pragma once
 #include <memory>
 #include <mutex>
@@ -29,17 +30,17 @@
 
 namespace workbench::ptx {
 
-// What one instruction of a warp did to a sector, between two of the warp's steps.
+// One instruction's accesses of a warp to a sector, between two of the warp's steps.
 struct GlobalAccess {
   u32 block = 0;  // number of the block in this process, see ShadowPages; 0 for no access
   u32 when = 0;   // warp and step, see Asking; of a write, the step since which it is unordered
-  u32 bytes = 0;  // of the sector
-  u16 pc = 0;     // kUnknownPc where it does not fit
+  u32 bytes = 0;  // bytes of the sector
+  u16 pc = 0;     // kUnknownPc if it does not fit
   Lanes lanes{};
 };
 
-// A line of 128 bytes, as long as nothing is known of it but one access to all of it. Sectors tell
-// more: it is open then.
+// A line of 128 bytes with the record of one access to all of it. Once it is open, its sectors have
+// the records.
 struct GlobalLine {
   enum State : u32 { read, written, open };
   u32 block = 0;  // as in GlobalAccess
@@ -52,15 +53,16 @@ static_assert(sizeof(GlobalLine) == 16);
 
 struct GlobalSector {
   GlobalAccess write, read;
-  u16 agreed;  // pairs of bytes to which more than two stored the same value, or that were read and
-               // put back
-  u32 more;    // first of the extra records; 0 is none
+  // Pairs of bytes to which more than two warps stored the same value, or that were read and put
+  // back.
+  u16 agreed;
+  u32 more;  // index of the first extra record; 0 is none
 };
 static_assert(sizeof(GlobalSector) == 40);
 
-// Memory of the shadow, kept from one launch to the next as mapping fresh pages costs more than the
-// checks. Block numbers go on from launch to launch, so that nothing has to be cleared: a record of
-// an earlier launch counts as empty.
+// Memory of the shadow. It is kept from one launch to the next, because mapping fresh pages costs
+// more than the checks. Block numbers go on from launch to launch, so nothing has to be cleared: a
+// record with a number of an earlier launch counts as empty.
 class ShadowPages {
  public:
   ShadowPages(u64 sectors, u64 lines, u64 blocks);
@@ -82,7 +84,7 @@ class ShadowPages {
     void free();
   };
   static constexpr u64 kKept =
-      (u64{64} << 20) / sizeof(GlobalSector);  // sectors that the process may keep
+      (u64{64} << 20) / sizeof(GlobalSector);  // limit of the sectors that the process keeps
 
   static std::mutex mutex_;
   static Pages idle_;
@@ -96,37 +98,39 @@ class GlobalShadow {
   // The launch must outlive this.
   explicit GlobalShadow(Launch& launch);
 
-  // Keeps other workers out, so that nobody stores between a comparison of bytes and the request
-  // that it is for, or reads a strong store before what it publishes is known (Request::held).
+  // Keeps other workers out, so that none stores between a comparison of bytes and its request, or
+  // reads a strong store before the blocks that it publishes are recorded (Request::held).
   std::unique_lock<std::recursive_mutex> hold() {
     return shared_ ? std::unique_lock(mutex_) : std::unique_lock(mutex_, std::defer_lock);
   }
 
-  // One plain request. `changed`: lanes of a store whose bytes differ from what is there.
+  // Records one plain request. `changed`: lanes of a store that changes bytes.
   void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
   void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
              u32 changed);
-  // What a cp.async reads is read until now.
+  // Extends the read of a cp.async to now.
   void read_again(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
-  // Lanes write where copies may still read; `by`: all of it for that one, if not each for itself.
+  // Reports lanes that write memory which copies may still read. `by`: the lane that performs the
+  // whole write; negative if each lane writes its own part.
   void check_sources(Warp& warp, const Instruction& in, const u64* addresses, u32 lanes, u32 bytes,
                      int by) const;
-  // One plain load of whole lines, `base` being what the pieces' sectors count from. False if there
-  // is more to it, and it is to be read.
+  // Records one plain load of whole lines; sectors count from `base`. Returns false if read() has
+  // to be called instead.
   bool read_lines(const Warp& warp, const Instruction& in, const LanePieces& pieces, u64 base);
-  // One strong request, after Shadow's clocks have seen it.
+  // Records one strong request, after Shadow's clocks have processed it.
   void strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
               bool is_write, bool is_read);
 
-  // A fence of a warp for other blocks: what the warp has read flags of, it has acquired.
+  // A fence of a warp for other blocks: it acquires what was published at the flags that it has
+  // read.
   void fenced(const Warp& warp);
 
   void end_block(s64 block);
 
-  // What a kernel of that name did.
+  // The accesses of this launch, as a Footprint that names the kernel.
   Footprint footprint(std::string kernel) const;
 
-  // Bytes of shadow state for this launch.
+  // Bytes that the shadow state of this launch takes.
   u64 bytes() const;
 
  private:
@@ -139,18 +143,20 @@ class GlobalShadow {
     u32 is_write : 1 = 0;
   };
   static_assert(sizeof(Extra) == 20);
-  // The one who asks: its place, and what it has seen of its own block's warps.
+  // The request that is being checked: its place, and the clocks of its warp.
   struct Asking {
     Warp& warp;
     const Instruction& in;
     const u64* addresses;
-    u32 mask;         // lanes
-    u32 width;        // bytes per lane
-    u32 block;        // its number
-    u32 index;        // of the warp
-    u32 since, when;  // the warp, and its step: since which its lanes are unordered, and now
+    u32 mask;   // lanes that take part
+    u32 width;  // bytes per lane
+    u32 block;  // number of the block
+    u32 index;  // index of the warp
+    // Warp and step: the step since which its lanes are unordered, and the current one.
+    u32 since, when;
     u16 pc;
-    // Lanes: with their own block, with another one, and with a read that was handed on.
+    // Lanes already reported: for a race in their own block, with another block, and with a read
+    // whose value was handed on.
     u32 reported[3];
 
     // Bytes of a sector that a lane touches.
@@ -164,21 +170,21 @@ class GlobalShadow {
   // A request's pieces.
   struct Divided {
     const LanePieces& pieces;
-    u64 base;     // what their sectors count from
-    u32 changed;  // bytes that count as changed, beside the pieces' own
+    u64 base;     // start of the pieces' sectors
+    u32 changed;  // bytes that count as changed, in addition to the pieces' own
   };
-  // What a warp learnt from a flag: everything that these blocks had published.
+  // Blocks whose published accesses a warp acquired from a flag.
   struct Acquired {
     u32 agent, clock;
-    bool fenced;              // with an acquire, or a fence behind the read
-    std::vector<u64> blocks;  // one bit each
+    bool fenced;              // by an acquire, or by a fence after the read
+    std::vector<u64> blocks;  // a bit for each block
   };
   struct Published {
-    u32 steps[Clocks::kWarps] = {};  // of each warp: what it did before is published
+    u32 steps[Clocks::kWarps] = {};  // by warp: accesses before this step are published
   };
 
   Asking asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const;
-  // Likewise of a request, unless it is that of a copy, which has been checked.
+  // The same for a request; requests of copies are checked when they are issued.
   void check_sources(const Asking& who, u32 lanes, const LanePieces& pieces, u64 base) const;
   template <bool Again>
   void read_pieces(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
@@ -199,7 +205,7 @@ class GlobalShadow {
   GlobalAccess write_of(const Asking& who, u32 bytes, Lanes lanes) const {
     return {who.block, who.since, bytes, who.pc, lanes};
   }
-  // Of the same warp, and nothing has ordered its lanes since.
+  // Whether an access is of the same warp and nothing has ordered the warp's lanes since.
   template <class Access>
   bool same(const Access& access, const Asking& who) const {
     return access.block == who.block && access.when >= who.since && access.when <= who.when;
@@ -237,7 +243,7 @@ class GlobalShadow {
   std::size_t most_extras_ = 0;
   u32 free_extra_ = 0;
   std::recursive_mutex mutex_;
-  bool shared_ = false;  // by several workers
+  bool shared_ = false;  // several workers use it
 
   std::unordered_map<u64, std::vector<u64>> flags_;  // by address: blocks that published there
   std::unordered_map<u32, Published> published_;     // by block index

@@ -1,11 +1,11 @@
-// How the shadow of shared memory goes through granules, and what it writes into them.
+// How the shadow of shared memory visits granules, and what it records in them.
 #pragma once
 #include "checks/shadow.hpp"
 #include "warp.hpp"
 
 namespace workbench::ptx {
 
-// The record of 16 bytes that were only ever accessed as a whole; none if these are others.
+// The record of the 16 bytes if they were only ever accessed as a whole; null for other accesses.
 [[gnu::always_inline]] inline Shadow::Granule* Shadow::whole_unit(u32 address, u32 bytes) {
   return bytes == 1u << kUnitShift && !apart_[address >> kUnitShift]
              ? &units_[address >> kUnitShift]

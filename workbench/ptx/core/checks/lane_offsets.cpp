@@ -20,7 +20,8 @@ bool LaneOffsets::operator==(const LaneOffsets& other) const {
 }
 
 void LaneOffsetList::learn(std::size_t pc, const u64* addresses, u32 bytes) {
-  // A small launch is over before that pays, and what happens once need not be known.
+  // Learns nothing from the first kIgnored requests, because a small launch ends before learning
+  // pays; nor from the first request of an instruction, as it may be the only one.
   constexpr u32 kIgnored = 64, kEvery = 64;
   if (!learns_ || (known_.empty() && ++ignored_ < kIgnored)) return;
   known_.resize(instructions_);
@@ -40,7 +41,7 @@ void LaneOffsetList::learn(std::size_t pc, const u64* addresses, u32 bytes) {
 }
 
 const LaneOffsets* LaneOffsetList::keep(const LaneOffsets& made) {
-  constexpr std::size_t kMost = 64;  // a kernel mostly has less than ten
+  constexpr std::size_t kMost = 64;  // limit of layouts; most kernels have fewer than ten
   for (const auto& known : all_)
     if (*known == made) return known.get();
   if (all_.size() == kMost) {

@@ -10,8 +10,8 @@ namespace {
 
 constexpr u32 kBytes = kMapBytes;
 
-// The block of an index, if it runs in the cluster of `block`: those of others belong to their own
-// worker.
+// The block of an index if it runs in the cluster of `block`; null for other clusters, whose worker
+// may be another one.
 const Block* find_in_cluster(const Block& block, s64 index) {
   for (const Block* each : block.cluster->blocks)
     if (each->index == index) return each;
@@ -24,7 +24,7 @@ MapWatch::Key MapWatch::key_of(const Warp& warp, u64 address) {
   return {address, address >> 56 == kSharedWindow >> 56 ? warp.block->index : -1};
 }
 
-// The map whose bytes an address lies in, if there is one.
+// The map that contains an address, or null.
 MapWatch::Map* MapWatch::find(const Warp& warp, u64 address) {
   const u64 half = address & ~u64{kBytes / 2 - 1};
   for (const u64 begin : {half, half - kBytes / 2}) {
@@ -44,7 +44,8 @@ bool MapWatch::knows(const Warp& warp, const Map& map) {
 
 void MapWatch::copied(Warp& warp, const Instruction& in, u32 lane, u64 address, const Block& home,
                       s32 landing) {
-  if (address >> 56 == kParamWindow >> 56) return;  // nobody changes it
+  // Parameters cannot change.
+  if (address >> 56 == kParamWindow >> 56) return;
   Block& block = *warp.block;
   const std::lock_guard lock(mutex_);
   any_ = true;
@@ -65,7 +66,8 @@ void MapWatch::copied(Warp& warp, const Instruction& in, u32 lane, u64 address, 
                        : "no fence.proxy.tensormap::generic.release follows that change";
     block.note(finding);
   }
-  if (landing == Shadow::kNoLanding) return;  // Warp::bulk_stores has those that run
+  // Warp::bulk_stores has the stores under way.
+  if (landing == Shadow::kNoLanding) return;
   std::erase_if(map.uses,
                 [&](const Use& use) { return use.block == home.index && use.landing == landing; });
   if (map.uses.size() == kUses) map.uses.erase(map.uses.begin());

@@ -1,9 +1,9 @@
-// Tensor maps in memory that a kernel can change: whether copies still read them then, and whether
-// they know of the change.
+// Tensor maps in memory that a kernel can change. Checks whether copies still read a map that
+// changes, and whether they know of the change.
 //
-// A copy reads its map until its mbarrier's phase is over, or, of a store, until wait_group.read.
-// What changes a map is known to the copies of a block once it was released
-// (fence.proxy.tensormap::generic.release, tensormap.cp_fenceproxy) and then acquired there
+// A load reads its map until its mbarrier's phase is over, a store until wait_group.read. A change
+// of a map is visible to the copies of a block once it was released
+// (fence.proxy.tensormap::generic.release, tensormap.cp_fenceproxy) and then acquired in that block
 // (fence.proxy.tensormap::generic.acquire); PTX ISA, "membar/fence".
 #pragma once
 #include <atomic>
@@ -17,12 +17,12 @@ namespace workbench::ptx {
 
 class MapWatch {
  public:
-  // A lane asks for a copy that reads the map at an address. `landing`: of a load, in the memory of
-  // `home`.
+  // A lane issues a copy that reads the map at an address. `landing`: of a load, its landing in the
+  // memory of `home`.
   void copied(Warp& warp, const Instruction& in, u32 lane, u64 map, const Block& home, s32 landing);
-  // A lane changes some of a map's bytes; `released`: and releases the change.
+  // A lane changes some bytes of a map; `released`: the same instruction releases the change.
   void changed(Warp& warp, const Instruction& in, u32 lane, u64 address, bool released);
-  // A plain store, of which nobody knows whether a map lies there.
+  // A plain store, which may or may not hit a map.
   void stored(Warp& warp, const Instruction& in, const u64* addresses, u32 mask);
 
   void release(const Warp& warp);
@@ -30,7 +30,7 @@ class MapWatch {
 
  private:
   struct Key {
-    u64 address;  // of half a map: the lower one where both may be meant
+    u64 address;  // address of half a map: the lower half where both may be meant
     s64 block;    // -1 in global memory
     bool operator==(const Key&) const = default;
   };
@@ -40,7 +40,7 @@ class MapWatch {
     }
   };
   struct Use {
-    s64 block;  // in whose memory it lands
+    s64 block;  // block in whose memory it lands
     s32 pc, landing;
     s32 thread;
   };
@@ -50,13 +50,13 @@ class MapWatch {
   };
   struct Map {
     u32 version = 0, released = 0;
-    s32 pc = -1;     // of the last change
-    s64 block = -1;  // that made it
+    s32 pc = -1;     // pc of the last change
+    s64 block = -1;  // block that made the change
     s32 thread = 0;
     std::vector<Use> uses;
     std::vector<Acquired> acquired;
   };
-  static constexpr std::size_t kUses = 64;  // that are kept of a map
+  static constexpr std::size_t kUses = 64;  // uses kept for each map
 
   static Key key_of(const Warp& warp, u64 address);
   Map* find(const Warp& warp, u64 address);
@@ -65,7 +65,7 @@ class MapWatch {
                          s32 thread);
 
   std::mutex mutex_;
-  std::atomic<bool> any_{false};  // whether there are any
+  std::atomic<bool> any_{false};  // whether any map is watched
   std::unordered_map<Key, Map, Hash> maps_;
 };
 

@@ -1,5 +1,5 @@
-// What a memory request costs: 32-byte sectors of global memory, wavefronts of shared memory, bytes
-// touched.
+// The cost of a memory request: 32-byte sectors of global memory, wavefronts of shared memory,
+// bytes touched.
 #include <algorithm>
 
 #include "memory/access.hpp"
@@ -7,7 +7,7 @@
 namespace workbench::ptx {
 namespace {
 
-// `base`: what the pieces' sectors count from.
+// `base`: the start of the pieces' sectors.
 void touch_sectors(Warp& warp, s32 pc, const Pieces& pieces, u64 base, bool is_write,
                    bool is_read) {
   const Block& block = *warp.block;
@@ -56,7 +56,7 @@ void record(Warp& warp, s32 pc, const u64* addresses, u32 mask, u32 bytes, u32 f
   warp.block->recorder->request(request);
 }
 
-// Counts and records the banks of one request. False without statistics.
+// Counts the bank passes of one request, and records the request. Returns false without statistics.
 bool see_wavefronts(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes,
                     u32 flags) {
   Block& block = *warp.block;

@@ -11,9 +11,9 @@ std::string hex(u32 mask) {
   return text;
 }
 
-// A lane must call with a mask that names it, and all lanes that it names with the same one (PTX
-// ISA, shfl.sync and bar.warp.sync). Lanes that have exited are not waited for, so a mask may name
-// them.
+// Reports lanes whose member mask is wrong. A lane's mask must name the lane itself, and all lanes
+// that it names must use the same mask (PTX ISA, shfl.sync and bar.warp.sync). Lanes that have
+// exited are not waited for, so a mask may name them.
 void check_members(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) {
   if (in.member == kNoSlot) return;
   const u32* member = at<u32>(warp.registers, in.member);
@@ -46,8 +46,8 @@ void check_members(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 
   }
 }
 
-// All who meet at a barrier must expect as many threads as each other (whole warps); without a
-// number, the whole block.
+// Reports warps that meet at a barrier with different thread counts. All must expect the same
+// number of threads (whole warps); without a number, the whole block.
 void check_count(Block& block, const Warp& warp, s32 pc, u32 active, u32 number, u32 count) {
   Barrier& barrier = block.barriers[number];
   const u32 threads =

@@ -1,5 +1,5 @@
-// Who looks on as the scheduler runs a warp. Each kind of observer is a way to compile the
-// scheduler, so that a bare launch asks after none of them.
+// Observers of the scheduler while it runs a warp. The scheduler is compiled once for each kind of
+// observer, so that a bare launch has no tests for them.
 #pragma once
 #include "checks/waits.hpp"
 #include "scheduler.hpp"
@@ -9,19 +9,19 @@ namespace workbench::ptx {
 class Unobserved {
  public:
   explicit Unobserved(Block&) {}
-  // Instructions of a turn.
+  // Instructions of one turn.
   static constexpr u64 quantum() { return kQuantum; }
   static Handler handler(const Instruction& in) { return in.run; }
-  // Lanes execute an instruction, or after all do not yet.
+  // Lanes execute an instruction, or (for a poll) find that it has not happened yet.
   void issued(s32, u32) const {}
   void withdrawn(s32, u32) const {}
-  // Lanes come to a collective with their member masks.
+  // Lanes arrive at a collective with their member masks.
   void at_collective(Warp&, const Instruction&, s32, u32) const {}
-  // Lanes come to a barrier; `expected` threads are to, 0 for all of the block.
+  // Lanes arrive at a barrier that waits for `expected` threads (0: the whole block).
   void at_barrier(Warp&, const Instruction&, s32, u32, u32, u32) const {}
 };
 
-// Checks and a recording look on, each perhaps; statistics too, or not.
+// Observes for checks and a recording, either of which may be absent; with statistics or without.
 template <bool Statistics>
 class Observer {
  public:
@@ -49,7 +49,7 @@ class Observer {
   Tally* const tallies_;
 };
 
-// Beside another observer, whether the block waits in plain memory (waits.hpp).
+// In addition to another observer, watches whether the block waits in plain memory (waits.hpp).
 template <class Other>
 class Proving : public Other {
  public:
@@ -64,7 +64,8 @@ class Proving : public Other {
   Proof& proof_;
 };
 
-// Tells of a lane that calls with a mask, and of another one, which that names, with another mask.
+// Reports a lane that uses one member mask while another lane, which that mask names, uses another
+// mask.
 void note_mismatch(Block& block, const Warp& warp, s32 pc, u32 lane, u32 mask, u32 other,
                    u32 other_mask);
 

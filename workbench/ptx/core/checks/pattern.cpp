@@ -5,12 +5,12 @@
 namespace workbench::ptx {
 namespace {
 
-// The bank with the most distinct words decides how often the banks must be read. Accesses are
-// aligned, so those of several words fill whole groups of banks, and one word of each will do.
+// The number of passes is that of the bank with the most distinct words. Accesses are aligned, so
+// those of several words fill whole groups of banks, and one word of each is enough.
 u32 bank_passes(const u64* offsets, u32 mask, u32 words) {
   const u32 shift = 2 + static_cast<u32>(__builtin_ctz(words)), groups = 32 / words;
   u8 load[32] = {};
-  u32 kept[32][32];  // the distinct accesses of each group of banks, as far as loaded
+  u32 kept[32][32];  // distinct accesses of each group of banks, as many as are loaded
   u32 worst = 0;
   PTX_FOR_EACH_LANE (lane, mask) {
     const u32 access = static_cast<u32>(offsets[lane] >> shift), group = access & (groups - 1);

@@ -1,6 +1,6 @@
-// How the lanes of a request lie to each other. Most instructions ask in the same pattern time and
-// again, so that what a request costs, and which lanes touch which bytes, is worked out once for an
-// instruction and not for each execution.
+// Relative addresses and mask of a request's lanes. Most instructions repeat the same pattern, so
+// the cost of a request and the bytes of each lane are computed once for an instruction, not for
+// each execution.
 #pragma once
 #include <array>
 #include <memory>
@@ -11,13 +11,13 @@
 
 namespace workbench::ptx {
 
-// A global request by 32-byte sectors. Accesses are aligned and of at most 32 bytes, so that a lane
+// A global request in 32-byte sectors. Accesses are aligned and have at most 32 bytes, so each lane
 // touches one sector.
 struct Pieces {
   int count = 0;
   u32 distinct_bytes = 0;
   u64 sector[kLanes];  // address / 32, each once, ascending
-  u32 bytes[kLanes];   // which of its bytes
+  u32 bytes[kLanes];   // bytes of the sector, as bits
 };
 void split_into_sectors(const u64* addresses, u32 mask, u32 bytes, Pieces& pieces);
 
@@ -37,7 +37,7 @@ struct Wavefronts {
 };
 Wavefronts shared_wavefronts(const u64* offsets, u32 mask, u32 bytes, bool is_load);
 
-// The lanes of a request, those of the same address together.
+// The lanes of a request, grouped by address.
 struct LaneGroups {
   int count = 0;
   u32 lanes[kLanes];
@@ -45,10 +45,9 @@ struct LaneGroups {
 
 template <class A>
 void group_by_address(const A* addresses, u32 mask, u32 bytes, LaneGroups& groups) {
-  // By a table of the addresses so far; as accesses are aligned, neighbours have places of their
-  // own.
+  // A hash table of the addresses so far; as accesses are aligned, neighbours get different places.
   constexpr u32 kPlaces = 64;
-  u8 group_at[kPlaces] = {};  // its number plus one
+  u8 group_at[kPlaces] = {};  // number of the group plus one
   const u32 shift = static_cast<u32>(__builtin_ctz(bytes));
   groups.count = 0;
   PTX_FOR_EACH_LANE (lane, mask) {
@@ -66,7 +65,7 @@ void group_by_address(const A* addresses, u32 mask, u32 bytes, LaneGroups& group
 
 // The lines of memory that a request touches, each once.
 struct LineParts {
-  // A line, and how much of it one bit of `part` stands for, as powers of two.
+  // The size of a line, and of the part that one bit of `part` stands for, as powers of two.
   struct Scale {
     u32 line, part;
     bool operator==(const Scale&) const = default;
@@ -77,21 +76,21 @@ struct LineParts {
     }
   };
   u32 count = 0;
-  bool overlaps = false;  // lanes touch the same bytes
-  u32 line[kLanes];       // its number
-  u32 lanes[kLanes];      // how many touch it
-  u64 part[kLanes];       // which of its parts they touch
+  bool overlaps = false;  // several lanes touch the same bytes
+  u32 line[kLanes];       // number of the line
+  u32 lanes[kLanes];      // number of lanes that touch it
+  u64 part[kLanes];       // parts of the line that they touch, as bits
 };
 
 class Pattern {
   static constexpr u64 kInLine = 127;
 
  public:
-  // Whether this is the request's pattern, wherever the line of its first address lies.
+  // Whether a request has this pattern, regardless of the line of its first address.
   bool fits(const u64* addresses, u32 mask, u32 bytes) const;
   void become(const u64* addresses, u32 mask, u32 bytes);
 
-  // The addresses of the request with that first one.
+  // The addresses of a request with this pattern and that first address.
   template <class A>
   void addresses_from(A first, A* addresses) const {
     PTX_LANES {
@@ -101,19 +100,19 @@ class Pattern {
   bool stays() const { return stays_; }
   u32 bytes() const { return bytes_; }
 
-  // The following take the addresses of a request that fits. Sectors count from base().
+  // The following functions take the addresses of a request that fits. Sectors count from base().
   u64 base(const u64* addresses) const { return addresses[first_lane(mask_)] >> 5; }
   const Pieces& sectors(const u64* addresses);
   const LanePieces& pieces(const u64* addresses);
   const LaneGroups& groups(const u64* addresses);
   Wavefronts wavefronts(const u64* offsets, bool is_load);
-  // The pieces, once they are known and all of them are lines; else null.
+  // The pieces if they are known and all of them are lines; otherwise null.
   const LanePieces* lines() const {
     return known_ & has_pieces && pieces_.lines ? &pieces_ : nullptr;
   }
-  // Lines count from that of the first address.
+  // Lines count from the line of the first address.
   const LineParts& line_parts(const u64* addresses, LineParts::Scale scale);
-  // Those that it was last asked for.
+  // The result of the latest call.
   const LineParts& line_parts() const { return parts_; }
 
  private:
@@ -132,12 +131,12 @@ class Pattern {
 
   friend class Patterns;
   bool stays_ = false;
-  u32 mask_ = 0;  // none: no request so far
+  u32 mask_ = 0;  // 0: no request so far
   u32 bytes_ = 0;
   u32 known_ = 0;
-  u64 in_line_ = 0;                 // place of the first address in its line of 128 bytes
-  alignas(32) u64 offset_[kLanes];  // of each address from the first one
-  LineParts::Scale scale_{};        // of parts_
+  u64 in_line_ = 0;                 // offset of the first address in its line of 128 bytes
+  alignas(32) u64 offset_[kLanes];  // offset of each address from the first one
+  LineParts::Scale scale_{};        // scale of parts_
   Wavefronts wavefronts_;
   LineParts parts_;
   LaneGroups groups_;
@@ -145,20 +144,23 @@ class Pattern {
   Pieces sectors_;
 };
 
-// The patterns of a worker's requests. Instructions that ask alike share one.
+// The patterns of a worker's requests. Instructions with equal patterns share one.
 class Patterns {
  public:
-  // `places`: what may ask, such as an instruction for global or for shared memory.
+  // `places`: number of sources of requests, such as an instruction for global or for shared
+  // memory.
   void resize(std::size_t places) { places_.resize(places); }
-  // The pattern of a request by a place. It may change with the next request, if it is not to stay.
-  // `offsets`: of all lanes, the number of the way in which they lie; 0 if it is not known.
+  // Finds the pattern of a request by its place. Unless it is kept, it may change with the next
+  // request. `offsets`: the number of the layout of all lanes (LaneOffsets::number); 0 if it is not
+  // known.
   Pattern& find(std::size_t place, const u64* addresses, u32 mask, u32 bytes, u64 offsets) {
     if (offsets)
       if (Pattern* const pattern = recent(place, addresses[0], bytes, offsets)) return *pattern;
     return find_or_make(places_[place], addresses, mask, bytes,
                         offsets ? Recent::key_of(addresses[0], bytes, offsets) : 0);
   }
-  // That of a request of all lanes by its first address alone, if it is one of the last.
+  // Finds the pattern of a request of all lanes by its first address only, among the latest ones;
+  // null if it is not there.
   Pattern* recent(std::size_t place, u64 first, u32 bytes, u64 offsets) const {
     const u64 key = Recent::key_of(first, bytes, offsets);
     for (const Recent& one : places_[place].recent)
@@ -168,12 +170,12 @@ class Patterns {
 
  private:
   static constexpr std::size_t kRecent = 4;
-  static constexpr u32 kMostOfPlace = 16;  // who has asked in so many asks anyhow
+  static constexpr u32 kMostOfPlace = 16;  // limit of patterns kept for a place
   static constexpr std::size_t kMost = 1024;
 
   struct Recent {
     Pattern* pattern = nullptr;
-    u64 key = 0;  // of a request of all lanes that lie in a known way; 0 if it is not known
+    u64 key = 0;  // layout number of a request of all lanes; 0 if it is not known
 
     static u64 key_of(u64 first, u32 bytes, u64 offsets) {
       return offsets << 16 | bytes << 8 | (first & Pattern::kInLine);
@@ -182,7 +184,8 @@ class Patterns {
   struct Place {
     std::array<Recent, kRecent> recent{};
     u32 made = 0;
-    std::unique_ptr<Pattern> own;  // of the latest request, where there are too many to keep
+    // Pattern of the latest request, where there are too many to keep.
+    std::unique_ptr<Pattern> own;
   };
   Pattern& find_or_make(Place& place, const u64* addresses, u32 mask, u32 bytes, u64 key);
   Pattern& make(Place& place, const u64* addresses, u32 mask, u32 bytes);

@@ -1,15 +1,15 @@
-// Requests to shared memory that cannot race with anything: they are only written down.
+// Requests to shared memory that cannot race with anything, so that they are only logged.
 //
-// A request is quiet if all that was done before to the lines that it touches comes before it, by
-// their latest clocks. Whatever it would change in the records of granules waits in the log, until
-// somebody does something to one of its lines that is not quiet: then the log is worked off, in its
-// order, with what each warp knew at the time. At a barrier of all warps it is forgotten instead,
-// as then no access can race with what it has; of a store there it is remembered that there was
-// one. So a tile that is written, read many times and written again costs a look at its lines.
+// A request is quiet if, by the latest clocks of the lines that it touches, every earlier access to
+// them comes before it. Its changes to the records of granules wait in the log until a request that
+// is not quiet touches one of its lines: then the log is worked off in order, with the clocks that
+// each warp had at the time. A barrier of all warps discards the log instead, as no later access
+// can race with an entry; only the fact that a store happened is remembered. So a tile that is
+// written, read many times and written again costs one look at its lines per request.
 //
-// What the async proxy reads, such as an operand of wgmma, has to come after a proxy fence as well.
-// A store that a barrier does not make known to that proxy stays in the log, because a finding
-// names it.
+// Bytes that the async proxy reads, such as an operand of wgmma, must also come after a proxy
+// fence. A store that a barrier does not make visible to that proxy stays in the log, because a
+// finding names it.
 #include <algorithm>
 #include <bit>
 
@@ -18,7 +18,7 @@
 
 namespace workbench::ptx {
 
-// Writes a plain request down, if it is quiet. `changed`: lanes that change what is there.
+// Logs a plain request if it is quiet. `changed`: lanes that change memory.
 bool Shadow::log(const Warp& warp, Quiet kind, const Instruction& in, const u64* addresses,
                  u32 mask, u32 bytes, u32 changed) {
   if (lines_.empty() || times_worked_off_ > 2 * times_forgotten_ + 8192) return false;
@@ -31,7 +31,8 @@ bool Shadow::log(const Warp& warp, Quiet kind, const Instruction& in, const u64*
     for (int i = 0; i < groups.count; ++i)
       if (count_lanes(groups.lanes[i] & changed) > 1) return false;
   }
-  const bool is_alike = kind == Quiet::store && !changed;  // never races: see store_alike
+  // Never races: see store_alike.
+  const bool is_alike = kind == Quiet::store && !changed;
   const bool writes = kind == Quiet::store || kind == Quiet::issue;
   const u32 agent = warp.agent, clock = clocks.now(agent), floor = clocks.floor(agent),
             since = clocks.since(agent);
@@ -67,7 +68,8 @@ bool Shadow::log(const Warp& warp, Quiet kind, const Instruction& in, const u64*
       line.forgotten |= parts.part[i] & ~line.stored;
     note(line, kind, parts.part[i], parts.lanes[i], clock, agent);
   }
-  if (kind == Quiet::store && !replaces)  // where nothing changes, the last store is what it was
+  // Without a change, the last store stays the same.
+  if (kind == Quiet::store && !replaces)
     PTX_FOR_EACH_LANE (lane, changed)
       lines_[addresses[lane] >> scale_.line].forgotten |= scale_.part_of(addresses[lane], bytes);
   LogEntry& entry = add_entry(warp, kind, mask, static_cast<u32>(addresses[first_lane(mask)]),
@@ -77,7 +79,7 @@ bool Shadow::log(const Warp& warp, Quiet kind, const Instruction& in, const u64*
   return true;
 }
 
-// Likewise of chunks that are read through the async proxy.
+// The same for chunks that are read through the async proxy.
 bool Shadow::log(const Asker& who, const Chunks& chunks, u32 base) {
   if (lines_.empty() || times_worked_off_ > 2 * times_forgotten_ + 8192) return false;
   const u32 floor = clocks.async_floor(who.warp), begin = base >> scale_.line;
@@ -96,7 +98,7 @@ bool Shadow::log(const Asker& who, const Chunks& chunks, u32 base) {
   return true;
 }
 
-// All that entries have, but for the lanes that changed something.
+// Fills in everything that all entries have; the caller adds the lanes that changed something.
 Shadow::LogEntry& Shadow::add_entry(const Warp& warp, Quiet kind, u32 mask, u32 first, s32 pc) {
   const u32 agent = warp.agent, clock = clocks.now(agent);
   latest_[agent] = std::max(latest_[agent], clock);
@@ -106,7 +108,8 @@ Shadow::LogEntry& Shadow::add_entry(const Warp& warp, Quiet kind, u32 mask, u32 
     knowledge_of_[agent] = static_cast<u32>(knowledge_count_++);
   }
   if (kind > Quiet::read_chunks) written_[written_count_++] = static_cast<u32>(logged_);
-  LogEntry& entry = log_[logged_++];  // field by field: a copy of the whole would wait for them
+  // Field by field: a copy of the whole entry would stall on its fields that were just written.
+  LogEntry& entry = log_[logged_++];
   entry.warp = &warp;
   entry.mask = mask;
   entry.changed = 0;
@@ -129,8 +132,8 @@ void Shadow::make_room() {
   if (logged_ > most_entries_ / 2) work_off_log();
 }
 
-// Of a warp of its own, which may read much before it waits for its lanes. A read says nothing new
-// if there is another one of the same step.
+// Drops repeated reads, as of a warp that works on its own and reads much before its lanes wait for
+// each other. A read adds nothing if there is an equal one of the same step.
 void Shadow::drop_repeated_reads() {
   std::vector<u32> places(std::bit_ceil(4 * logged_), ~0u);
   std::size_t kept = 0;
@@ -190,14 +193,15 @@ void Shadow::meet_lanes(u32 agent) {
   if (!lines_.empty() && clocks.agents() == 1) forget_entries(nullptr);
 }
 
-// All that was done comes before all that is done from now on. Leaves of the log the copies that
-// are still under way, and stores that the async proxy may read without a fence: later ones than
-// `visible` has by agent, if it reads at all.
+// Discards entries, because all earlier accesses come before all later ones. Keeps copies that are
+// still under way and, if the async proxy reads at all, stores that are not visible to it: those
+// later than the clocks of `visible`, by agent.
 void Shadow::forget_entries(const u32* visible) {
   period_ += 1;
   if (!logged_) return;
   times_forgotten_ += logged_;
-  std::size_t kept = 0, landed = 0;  // entries; of these, at the front, copies that have all landed
+  // Entries kept; and copies at the front of these that have all landed.
+  std::size_t kept = 0, landed = 0;
   for (std::size_t i = 0; i < written_count_; ++i) {
     const std::size_t at = written_[i];
     const LogEntry& entry = log_[at];
@@ -217,7 +221,7 @@ void Shadow::forget_entries(const u32* visible) {
   logged_ = static_cast<std::size_t>(last - log_.get());
   written_count_ = logged_;
   log_number_ += 1;
-  forget_knowledge();  // all that is left comes before what any warp does next
+  forget_knowledge();  // all entries that are left come before the next access of any warp
   for (std::size_t at = 0; at < logged_; ++at) {
     written_[at] = static_cast<u32>(at);
     log_[at].knowledge = kNoKnowledge;
@@ -227,7 +231,7 @@ void Shadow::forget_entries(const u32* visible) {
   }
 }
 
-// Takes from a copy under way the lanes, of these, that a landing is of; returns them.
+// Removes from a copy under way those of `lanes` that a landing belongs to, and returns them.
 u32 Shadow::take_landed(LogEntry& issued, const LogEntry& landing, u32 lanes) {
   if (issued.kind != Quiet::issue || issued.warp != landing.warp || issued.pc != landing.pc)
     return 0;
@@ -250,7 +254,7 @@ void Shadow::work_off_log() {
   clear_log();
 }
 
-// The one who asked, with what it knew.
+// Works off an entry with the clocks that its warp had at the time.
 void Shadow::work_off(const LogEntry& entry) {
   const u32 agent = entry.warp->agent;
   const u32* seen = clocks.seen(agent).data();
@@ -326,8 +330,8 @@ void Shadow::work_off_chunks(Asker& who, const LogEntry& entry) {
   }
 }
 
-// Gives the granules of an access, where their last store was forgotten, another one that comes
-// before all that is done now.
+// Restores a last store to the granules of an access whose own was discarded: any store that comes
+// before all later accesses.
 void Shadow::recall(Line& line, u32 address, u32 bytes) {
   const u64 all = scale_.part_of(address, bytes), lost = line.forgotten & all;
   if (!lost) return;

@@ -1,9 +1,8 @@
-// Everything one block of a launch asks of memory, request by request, when its warps ran and
-// waited, and what they do for each other at mbarriers.
+// A recording of one block of a launch: its memory requests, when its warps ran and waited, and
+// their arrivals and waits at mbarriers.
 //
 // Time is the block's logical clock: a warp's clock counts the warp instructions that it issued,
-// and where it waits at a barrier it moves on to the clock of the last one who arrives, or exits
-// instead.
+// and a wait at a barrier moves it on to the clock of the last warp that arrives, or exits instead.
 #pragma once
 #include <algorithm>
 #include <unordered_map>
@@ -19,7 +18,7 @@ struct RecordedRequest {
   s32 warp;
   s32 pc;
   u32 mask;   // lanes whose access was allowed
-  u32 bytes;  // per lane
+  u32 bytes;  // bytes of each lane
   u32 flags;
   u32 sectors;
   u32 wavefronts, ideal;
@@ -27,7 +26,7 @@ struct RecordedRequest {
 };
 static_assert(sizeof(RecordedRequest) == 32 + 8 * kLanes);
 
-// A stretch of a warp's time that ends at a barrier (`pc`, -1: at the warp's end), or that it spent
+// A stretch of a warp's time that ends at a barrier (`pc`; -1 for the warp's end), or that it spent
 // waiting there.
 struct RecordedSpan {
   s32 warp;
@@ -38,37 +37,38 @@ struct RecordedSpan {
 };
 static_assert(sizeof(RecordedSpan) == 32);
 
-// What one warp does that another may wait for, or a wait that is over. `tick` are the instructions
-// that the warp had issued, without those of polls that found nothing; pipeline.py makes times of
-// them.
+// An action of a warp that another may wait for, or a wait that is over. `tick`: the instructions
+// that the warp had issued, without polls that found nothing; pipeline.py computes times from it.
 struct RecordedEvent {
   enum Kind : u32 {
-    arrive,         // at an mbarrier: `count` arrivals, `bytes` more to expect
-    arrive_late,    // likewise, once the warp's copies have landed
-    copy,           // `bytes` to shared memory at `to`, which the mbarrier counts
-    pass,           // found a phase of an mbarrier complete; the lanes are the bits of `count`
-    product,        // of warp group `at`, number `phase`: `count` columns, A at `bytes`
-                    // (kInRegisters), B at `to`
-    wait_products,  // the products of a warp group before number `phase` are over
+    arrive,       // at an mbarrier: `count` arrivals, `bytes` more to expect
+    arrive_late,  // at an mbarrier, once the warp's copies have landed
+    copy,         // `bytes` to shared memory at `to`, which the mbarrier counts
+    // A wait found a phase of an mbarrier complete; the bits of `count` are the lanes.
+    pass,
+    // Of warp group `at`, number `phase`: `count` columns, A at `bytes` (kInRegisters), B at `to`.
+    product,
+    wait_products,  // a wait for the products of a warp group before number `phase` is over
     meet,
-    come,  // at barrier number `at`, for the `phase`-th time: waits, or arrives only
+    come,  // at barrier number `at`, for the `phase`-th time: waits, or only arrives
     end,
-    complete,          // of nobody: a phase of an mbarrier
+    complete,          // a phase of an mbarrier, of no warp
     arrive_committed,  // at an mbarrier, once the warp's products in tensor memory are over
-    multiply,          // a product in tensor memory: as `product`, but of one warp
-    hold,              // `count` columns of tensor memory from column `at` on
-    give_back          // likewise, free again
+    multiply,          // a product in tensor memory: fields as for `product`, but of one warp
+    hold,              // `count` columns of tensor memory from column `at` on are allocated
+    give_back          // these columns are freed
   };
   static constexpr u32 kInRegisters = 0xffffffffu;
-  s32 warp;  // -1: of nobody, or of another block
+  s32 warp;  // -1: of no warp, or of another block
   s32 pc;
   u32 kind;
-  u32 at;     // an mbarrier's offset
-  s32 phase;  // of the mbarrier, from 0; -1 is the one before, which is complete from the start
+  u32 at;  // offset of an mbarrier
+  // Phase of the mbarrier, from 0; -1 is the one before, which is complete from the start.
+  s32 phase;
   u32 count, bytes, to;
   u64 tick;
 
-  // Lanes that arrive together.
+  // Whether both are arrivals of lanes that arrive together.
   bool joins(const RecordedEvent& other) const {
     return kind <= arrive_late && kind == other.kind && warp == other.warp && pc == other.pc &&
            at == other.at && phase == other.phase && tick == other.tick;
@@ -98,7 +98,7 @@ class Recorder {
   }
   void finish(s32 warp, u64 until) { run(warp, -1, -1, until); }
 
-  // `event.tick` counts everything that the warp issued.
+  // `event.tick` still counts all instructions that the warp issued.
   void event(RecordedEvent event) {
     if (event.warp >= 0) {
       Polling& polling = polling_[static_cast<std::size_t>(event.warp)];
@@ -115,7 +115,7 @@ class Recorder {
     else
       truncated_ = true;
   }
-  // A poll that found nothing: the time from here on to the same one's success is spent waiting.
+  // Notes a poll that found nothing: the time until the same poll succeeds counts as waiting.
   void poll(s32 warp, s32 pc, u32 mbarrier, u64 tick) {
     Polling& polling = polling_[static_cast<std::size_t>(warp)];
     if (polling.pc == pc && polling.mbarrier == mbarrier) return;
@@ -138,7 +138,8 @@ class Recorder {
   }
   void initialise(u32 mbarrier) {
     phases_[mbarrier] = (phase(mbarrier) + 1) / 2 * 2;
-  }  // its parity is even again
+    // Its parity is even again.
+  }
   s32 meeting(u32 barrier) const { return meetings_[barrier]; }
   void let_go(u32 barrier) { ++meetings_[barrier]; }
 
@@ -169,10 +170,10 @@ class Recorder {
   std::vector<RecordedRequest> requests_;
   std::vector<RecordedSpan> spans_;
   std::vector<RecordedEvent> events_;
-  std::vector<u64> since_;               // by warp: when its latest stretch of running began
+  std::vector<u64> since_;               // by warp: start of its latest stretch of running
   std::vector<Polling> polling_;         // by warp
-  std::unordered_map<u32, s32> phases_;  // of each mbarrier: how many were completed
-  s32 meetings_[16] = {};                // of each barrier
+  std::unordered_map<u32, s32> phases_;  // by mbarrier: number of completed phases
+  s32 meetings_[16] = {};                // by barrier: number of completed meetings
   bool truncated_ = false;
 };
 

@@ -20,7 +20,8 @@ void report(Warp& warp, const Instruction& in, Problem problem, u32 lane, u32 ad
                   .address = address,
                   .bytes = bytes,
                   .exchanged = exchanged};
-  if (other_thread >= 0) {  // in its own block
+  // The other thread is in its own block.
+  if (other_thread >= 0) {
     const Block& block = *warp.block;
     const s32 threads = static_cast<s32>(block.warps->size()) * kLanes;
     const u32 rank = static_cast<u32>(other_thread / threads);
@@ -31,7 +32,7 @@ void report(Warp& warp, const Instruction& in, Problem problem, u32 lane, u32 ad
   warp.block->note(finding);
 }
 
-// The number of a thread of the block among all of the cluster, as findings and records have it.
+// The number of a thread of the block among all threads of the cluster, as in findings and records.
 s32 numbered(const Warp& warp, s32 thread) {
   return thread + static_cast<s32>(warp.agent - static_cast<u32>(warp.index)) * kLanes;
 }
@@ -80,7 +81,7 @@ void Shadow::take_apart(u32 unit) {
   apart_[unit] = 1;
 }
 
-// After a plain store to all of a unit: what came before it no longer matters.
+// Joins a unit after a plain store to all of it, as its earlier records no longer matter.
 void Shadow::join(u32 unit) {
   const Granule* parts = &granules_[unit * per_unit_];
   for (u32 i = 1; i < per_unit_; ++i)
@@ -107,7 +108,7 @@ Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, bool strong
           access};
 }
 
-// `lanes`: those of the other access' warp that took part in it.
+// `lanes`: the lanes of the other access' warp that took part in it.
 Shadow::Conflict Shadow::conflict(const Asker& who, const Access& other, u32 lanes) {
   const u32 warp = other.thread() / kLanes;
   if (warp != who.warp) return other.clock > who.seen[warp] ? Conflict::warps : Conflict::none;
@@ -115,7 +116,7 @@ Shadow::Conflict Shadow::conflict(const Asker& who, const Access& other, u32 lan
   return lanes & ~(1u << who.lane) ? Conflict::lanes : Conflict::none;
 }
 
-// The same as a quick question, for one lane that asks.
+// A faster form of the same test, for one lane.
 [[gnu::always_inline]] inline bool Shadow::before(const Asker& who, const Access& other,
                                                   u32 lanes) {
   const u32 warp = other.thread() / kLanes;
@@ -129,14 +130,14 @@ s32 Shadow::other_thread(const Asker& who, const Access& other, u32 lanes) {
   return static_cast<s32>(who.warp * kLanes + (lanes ? first_lane(lanes) : 0));
 }
 
-// The lanes that stored these bytes with, or like, one of the last stores.
+// The lanes that stored these bytes in one of the last stores, or in an equal one.
 u32 Shadow::storing_lanes(const Granule& g, const Access& write) {
   const bool same = write.clock == g.weak.clock && write.thread() == g.weak.thread();
   return same ? g.weak_lanes : 1u << write.thread() % kLanes;
 }
 
-// A plain access races with any write, a strong one only with a plain write. Who stored the same
-// bytes reads its own.
+// A plain access races with any write, a strong one only with a plain write. Lanes that stored the
+// same bytes may read them.
 Shadow::Conflict Shadow::with_write(const Asker& who, const Granule& g) {
   const Access& other = who.access.strong() ? g.weak : g.write;
   const bool same = other.clock == g.weak.clock && other.thread() == g.weak.thread();
@@ -147,8 +148,8 @@ Shadow::Conflict Shadow::with_write(const Asker& who, const Granule& g) {
   return conflict(who, other, lanes);
 }
 
-// Of lanes of the own warp, those are left whose values have not reached the one who asks; all of
-// them where the values of all have.
+// For a read by the same warp, leaves in `lanes` those whose values have not reached the asking
+// lane; all of them if all values have.
 Shadow::Conflict Shadow::with_read(const Asker& who, const Granule& g, const Access& read,
                                    u32& lanes) const {
   if (who.access.strong() && read.strong()) return Conflict::none;
@@ -182,8 +183,8 @@ Shadow::Conflict Shadow::with_reads(const Asker& who, const Granule& g, const Ac
   return further;
 }
 
-// A reader that the new one comes after may be forgotten: what is ordered after the new one is
-// ordered after both.
+// Records a reader. An older reader that comes before the new one may be dropped: accesses ordered
+// after the new one are ordered after both.
 void Shadow::record_read(const Asker& who, Granule& g) {
   const Access& mine = who.access;
   const u32 bit = 1u << who.lane;
@@ -232,7 +233,8 @@ void report_pending(Warp& warp, const Instruction& in, u32 lane, u32 address, u3
 
 }  // namespace
 
-// Tells of lanes that race with others; where those have read and handed on what they read, once.
+// Reports lanes that race with others. A race with a read whose value was handed on is reported
+// once.
 void Shadow::report_conflict(Warp& warp, const Instruction& in, Asker& who, Conflict found,
                              u32 address, u32 bytes, s32 other_pc, s32 other_thread) {
   const bool exchanged = found == Conflict::exchanged;
@@ -242,8 +244,8 @@ void Shadow::report_conflict(Warp& warp, const Instruction& in, Asker& who, Conf
          address, bytes, other_pc, other_thread, exchanged);
 }
 
-// A plain read of what was written before it: the usual case, with the same outcome as read_slowly.
-// False if unsure.
+// A plain read of bytes that were written before it: the usual case, with the same effect as
+// read_slowly. Returns false if unsure.
 [[gnu::always_inline]] inline bool Shadow::read_quietly(const Asker& who, Granule& g) const {
   if (g.write.clock < who.start || who.access.strong() || !earlier_reads_.empty() ||
       (g.pending != -1 && (g.pending >= 0 || !arrived(who, g))))
@@ -255,24 +257,24 @@ void Shadow::report_conflict(Warp& warp, const Instruction& in, Asker& who, Conf
   return g.weak_warps & (g.weak_warps - 1) && g.weak.clock >= who.start;
 }
 
-// All that was done here comes before what this warp does now, whichever its lanes. False if
-// unsure.
+// Whether all earlier accesses here come before the warp's current one, whichever lanes made them.
+// Returns false if unsure.
 [[gnu::always_inline]] inline bool Shadow::settled(const Asker& who, const Granule& g) {
   return std::max({g.write.clock, g.read.clock, g.other.clock}) <= who.floor &&
          !stored_by_several(who, g);
 }
 
-// Nothing that one lane's plain store, or copy, could race with. False if unsure.
+// Whether one lane's plain store, or copy, can race with nothing. Returns false if unsure.
 [[gnu::always_inline]] inline bool Shadow::quiet(const Asker& who, const Granule& g) {
   if (settled(who, g)) return true;
   if (stored_by_several(who, g)) return false;
-  // weak_lanes are those of the last plain store, which a strong one may have followed.
+  // weak_lanes belong to the last plain store, which a strong one may have followed.
   const u32 lanes = g.write.strong() ? 1u << g.write.thread() % kLanes : g.weak_lanes;
   return before(who, g.write, lanes) && before(who, g.read, g.read_lanes) &&
          before(who, g.other, 1u << g.other.thread() % kLanes);
 }
 
-// Likewise a plain store by one lane that changes what is there.
+// The same for a plain store by one lane that changes memory.
 [[gnu::always_inline]] inline bool Shadow::write_quietly(const Asker& who, Granule& g) const {
   if (who.access.strong() || (g.pending != -1 && (g.pending >= 0 || !arrived(who, g))) ||
       !quiet(who, g))
@@ -330,7 +332,8 @@ void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 m
   }
 }
 
-// A store of what is there already: nothing, or one more who stored it. False if it is the first.
+// A store of the bytes that are already there: adds the warp to those that stored them. Returns
+// false if it is the first store.
 bool Shadow::store_alike(const Asker& who, Granule& g, bool changes) {
   if (changes || g.write.clock < who.start) return false;
   if (conflict(who, g.weak, ~0u) == Conflict::none) return true;
@@ -355,7 +358,8 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, Asker& who, Granule
   const Access* other = strong ? &g.weak : &g.write;
   u32 lanes = storing_lanes(g, *other);
   Conflict found = reported ? Conflict::none : with_write(who, g);
-  // Others may have stored the same bytes as the last writer, and this one something else.
+  // Other warps may have stored the same bytes as the last writer, and this one stores different
+  // bytes.
   const u32 others = g.weak_warps & ~who.bit;
   const bool alike =
       !reported && found == Conflict::none && !strong && others && g.weak_warps & who.bit;
@@ -364,7 +368,8 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, Asker& who, Granule
                 ? Conflict::warps
                 : Conflict::none;
   bool like_mine = alike && found != Conflict::none && other->thread() / kLanes == who.warp;
-  // Stores by one instruction may be those of replicas (findings.py), which hide no other race.
+  // Stores by one instruction may be those of replicas (findings.py), which must not hide another
+  // race.
   if (!reported && (found == Conflict::none || other->pc == who.access.pc)) {
     const Access* reader = nullptr;
     u32 readers = 0;
@@ -411,8 +416,8 @@ bool Shadow::report_race(Warp& warp, const Instruction& in, Asker& who, const Gr
   return found != Conflict::exchanged;
 }
 
-// The copy may land at any time from now on: whoever still reads or wrote these bytes races with
-// it.
+// The copy may land at any time from now on: it races with unordered reads and writes of its
+// destination.
 void Shadow::copy_issued(Warp& warp, const Instruction& in, const PendingCopy& copy) {
   alignas(64) u64 addresses[kLanes];
   PTX_LANES {
@@ -481,7 +486,7 @@ void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses
   }
 }
 
-// Ordinary accesses that a copy's write comes after, and no fence of the async proxy between.
+// Reports ordinary accesses before a copy's write without a fence of the async proxy between them.
 bool Shadow::report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& g,
                              u32 address, u32 bytes) const {
   for (const Access* access : {&g.read, &g.other, &g.write}) {
@@ -497,8 +502,8 @@ bool Shadow::report_unfenced(Warp& warp, const Instruction& in, const Asker& who
   return false;
 }
 
-// The first unit of [address, address + bytes) that is being read asynchronously; kNoUnit if none
-// is.
+// The first unit of [address, address + bytes) that is being read asynchronously; kNoUnit if there
+// is none.
 u32 Shadow::kept_unit(u32 address, u32 bytes) const {
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit)
     if (kept_[unit]) return unit;
@@ -585,7 +590,7 @@ void Shadow::AsyncReader::read(u32 address, u32 bytes, bool& reported) {
   });
 }
 
-// Only as what later accesses have to come after: whoever wrote in between has been told of it.
+// Only extends the reads for later accesses to come after: writes in between have been reported.
 void Shadow::AsyncReader::read_again(u32 address, u32 bytes) {
   shadow_.touch(who_, Quiet::read, address, bytes);
   shadow_.for_each(address, bytes, false, [&](Granule& g) {
@@ -754,7 +759,7 @@ void Shadow::check_initialised(Warp& warp, const Instruction& in, u32 lane, u32 
   const auto known = mbarriers_.find(mbarrier);
   if (known == mbarriers_.end() || known->second.pc < 0) return;
   report(warp, in, Problem::unknown_mbarrier, lane, mbarrier, 8, known->second.pc, -1);
-  const u32 agent = known->second.agent;  // whose one fence would make all of them known
+  const u32 agent = known->second.agent;  // an agent whose one fence would make all of them known
   for (auto& [offset, other] : mbarriers_)
     if (other.agent == agent) other.pc = -1;
 }

@@ -1,17 +1,17 @@
-// Shadow state of shared memory: who wrote and read each granule last, and when.
+// Shadow state of shared memory: the last write and reads of each granule, and their clocks.
 //
-// A granule is the smallest access that the kernel makes to shared memory; as accesses are
-// naturally aligned, each covers whole granules and the check is exact. 16 bytes that were only
-// ever accessed as a whole share one record (a unit); it is taken apart by the first smaller
-// access, and joined again by a store to all of it. Most requests cannot race with anything, as a
-// look at the lines that they touch tells: these are only written down (quiet_log.cpp). Clocks grow
-// over all blocks of a worker, so nothing is cleared. Two accesses race if neither is ordered
-// before the other (see clocks.hpp), one of them writes, and not both are strong (atomic, volatile,
-// .relaxed or more). A store that leaves the bytes as they are is harmless.
+// A granule is the smallest access that the kernel makes to shared memory; accesses are naturally
+// aligned, so each covers whole granules and the check is exact. 16 bytes that were only ever
+// accessed as a whole share one record (a unit); the first smaller access takes it apart, and a
+// store to all of it joins it again. Most requests cannot race with anything, which a look at the
+// lines that they touch shows: these are only logged (quiet_log.cpp). Clocks grow over all blocks
+// of a worker, so nothing is cleared. Two accesses race if neither is ordered before the other (see
+// clocks.hpp), one of them writes, and not both are strong (atomic, volatile, .relaxed or more). A
+// store that leaves the bytes unchanged is harmless.
 //
-// What a copy has written is there for a thread that has waited for the copy's mbarrier, or that
-// comes after one that has: not for the rest of its block. So each phase of an mbarrier in which
-// copies land is a landing, with the waits for it.
+// The bytes that a copy has written are valid for a thread that has waited for the copy's mbarrier,
+// or that comes after one that has, but not for the rest of its block. So each phase of an mbarrier
+// in which copies land is recorded as a landing, with the waits for it.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -32,24 +32,24 @@ struct PendingCopy;
 
 class Shadow {
  public:
-  Clocks& clocks;  // of the block, or of its cluster
+  Clocks& clocks;  // clocks of the block or of its cluster
 
   explicit Shadow(Clocks& all) : clocks(all) {}
-  // `logging`: the warps whose requests that cannot race are only written down. None where other
-  // blocks, or bulk copies, have access too. `async`: the async proxy has.
+  // `logging`: number of warps whose requests are logged if they cannot race; 0 where other blocks,
+  // or bulk copies, have access too. `async`: the async proxy has access.
   void resize(u32 shared_bytes, u32 granule, u32 logging, bool async);
   void begin_block();
-  void drop_pending();  // copies that nobody waited for end with the block
-  // Whether granules may name copies under way that have landed, which only the log tells.
+  void drop_pending();  // ends copies that nothing waited for, at the end of the block
+  // Whether granules may still name copies as under way that have landed; only the log knows.
   bool has_old_copies() const { return recorded_copies_; }
 
-  // All threads that live are at a barrier and about to go on: from now on they come after what was
-  // written down, and nobody need ever look it up.
+  // All live threads are at a barrier and about to continue: every later access comes after the
+  // logged ones, so nothing has to look them up again.
   void forget_log(u32 barrier);
-  // Likewise lanes of a warp wait for each other, which may be all warps that there are.
+  // The same for lanes of a warp that wait for each other; they may be all warps of the block.
   void meet_lanes(u32 agent);
-  // A warp comes to know of what others did before they came to a barrier, or released a flag. What
-  // it wrote down keeps what was known at the time.
+  // A warp acquires accesses from before a barrier, or published at a flag. Its log entries keep
+  // the clocks that it had when they were made.
   void leave(u32 agent, u32 barrier) {
     keep_knowledge(agent);
     clocks.leave(agent, barrier);
@@ -60,14 +60,14 @@ class Shadow {
     clocks.acquire(agent, flag);
   }
 
-  // One request. `changed`: lanes whose bytes differ from what is there.
+  // Records one request. `changed`: lanes that change memory.
   void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
             bool strong);
   void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
              bool strong, u32 changed);
-  // One cp.async.
+  // Records the issue of one cp.async.
   void copy_issued(Warp& warp, const Instruction& instruction, const PendingCopy& copy);
-  // With `changed` as above. `clock`: that of the issuing warp when it asked to be told, 0 for now;
+  // `changed` as above. `clock`: the issuing warp's clock when it asked for the arrival, 0 for now;
   // `landing`: of an mbarrier's phase, or kNoLanding where the lanes waited themselves.
   void copy_landed(Warp& warp, const Instruction& instruction, const u32* addresses, u32 mask,
                    u32 bytes, u32 changed, u32 clock, s32 landing);
@@ -75,26 +75,27 @@ class Shadow {
   // ---- mbarriers ----
 
   static constexpr s32 kNoLanding = -1;
-  // An mbarrier was initialised, which the async proxy does not know of before a fence.
+  // An mbarrier was initialised; the async proxy does not see that before a fence.
   void initialised(const Warp& warp, const Instruction& in, u32 mbarrier);
-  // A fence of a warp that makes initialisations known, of those that it comes after.
+  // A fence of a warp that makes visible the initialisations that it comes after.
   void make_initialised_known(const Warp& warp);
-  // Tells of a copy that counts on an mbarrier whose initialisation is not known to the async
+  // Reports a copy that counts on an mbarrier whose initialisation is not visible to the async
   // proxy.
   void check_initialised(Warp& warp, const Instruction& in, u32 lane, u32 mbarrier);
-  // Volatile accesses of lanes that have not waited for each other: what warp-synchronous code
-  // relies on.
+  // Volatile accesses of lanes that have not waited for each other, on which warp-synchronous code
+  // relies.
   void volatile_store(const Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
                       u32 bytes);
   void volatile_load(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
-  // What lands in the phase that an mbarrier is in.
+  // The landing of the mbarrier's current phase.
   s32 landing(u32 mbarrier);
   void phase_over(u32 mbarrier);
-  // Lanes have seen the last phase over.
+  // Lanes have seen that the last phase is over.
   void waited(const Warp& warp, u32 lanes, u32 mbarrier);
   // Whether a lane comes after a landing.
   bool has_landed_for(const Warp& warp, u32 lane, s32 landing) const;
-  // Whether function(agent, step) says yes of a wait that saw a landing over, before that step.
+  // Whether function(agent, step) is true for some wait that found a landing complete, before that
+  // step.
   template <class F>
   bool any_wait(s32 landing, F function) const {
     const s32 place = landing - first_landing_;
@@ -106,26 +107,25 @@ class Shadow {
 
   // ---- the async proxy: bulk copies, and products of matrices in shared memory ----
 
-  // A lane asked for bytes to be written: whoever still reads or wrote them races with it.
-  // `reported`: it has been told.
+  // A lane issued an asynchronous write: it races with unordered reads and writes of these bytes.
+  // `reported`: something has been reported for the lane.
   void async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes,
                           bool& reported);
-  // `swizzle`: of a tensor copy, as its map numbers it; kNoSwizzle where there is none to speak of.
+  // `swizzle`: of a tensor copy, as numbered in its map; kNoSwizzle where there is none.
   void async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes,
                           u32 clock, u8 swizzle, s32 landing);
-  // The swizzle in which the bytes at an address lie, if a tensor copy wrote them last; else
-  // kNoSwizzle.
+  // The swizzle of the bytes at an address if a tensor copy wrote them last; otherwise kNoSwizzle.
   u8 swizzle_at(const Warp& warp, u32 address) const;
   static constexpr u8 kNoSwizzle = 255;
   // Whether a tensor copy has written anything.
   bool has_swizzles() const { return !swizzle_.empty(); }
-  // From keep to let_go bytes are being read, and nobody may write them.
+  // Between keep and let_go the bytes are being read, and must not be written.
   void keep(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void let_go(u32 address, u32 bytes);
-  // Likewise of chunks, whose offsets count from `base`, a multiple of a line's size.
+  // The same for chunks, whose offsets count from `base`, a multiple of a line's size.
   void keep(Warp& warp, const Instruction& in, u32 lane, const Chunks& chunks, u32 base);
   void let_go(const Chunks& chunks, u32 base);
-  // How lines are divided here.
+  // The sizes of lines and of their parts.
   LineParts::Scale scale() const { return scale_; }
   class AsyncReader;
 
@@ -141,34 +141,36 @@ class Shadow {
     void weaken() { by &= ~0x8000u; }
   };
   struct alignas(64) Granule {
-    Access write;        // the last one, strong or not
-    Access weak;         // the last plain one: an atomic after it must not hide it
+    Access write;        // the last write, strong or not
+    Access weak;         // the last plain write: an atomic after it must not hide it
     u32 weak_warps = 0;  // warps that stored the same bytes as `weak` since
-    u32 weak_lanes = 0;  // likewise, lanes of its warp
-    Access read, other;  // readers of two warps
-    u32 read_lanes = 0;  // lanes of `read`'s warp, some of them perhaps earlier (EarlierRead)
-    s32 pending = -1;  // the copy that has this destination and has not landed: pc * 1024 + thread;
-                       // or -2 - its landing
+    u32 weak_lanes = 0;  // lanes of its warp that stored the same bytes since
+    Access read, other;  // readers in two warps
+    // Lanes of `read`'s warp that read, some perhaps in earlier steps (EarlierRead).
+    u32 read_lanes = 0;
+    // A copy to this granule that has not landed: pc * 1024 + thread; or -2 - its landing.
+    s32 pending = -1;
   };
   static_assert(sizeof(Granule) == 64);
 
-  // The one who asks, with what it has seen. `warp`: its agent; `lanes`: all that make this access
-  // to this address.
+  // The access that is being checked, with the clocks of its warp. `warp`: its agent; `lanes`: all
+  // lanes that make this access to this address.
   struct Asker {
     u32 warp, lane, lanes;
-    u32 bit;  // of the agent in Granule::weak_warps; 0 for those beyond
+    u32 bit;  // bit of the agent in Granule::weak_warps; 0 for agents beyond 32
     const u32* seen;
     u32 start, floor;  // see Clocks
-    u32 steps;         // likewise from since() to now
+    u32 steps;         // steps from since() to now
     const Warp& self;
     Access access;
-    bool noted = false;  // a race of these lanes with a read that they exchanged values with
+    // A race of these lanes with a read whose value was handed to them was reported.
+    bool noted = false;
 
-    // Field by field: the lane was filled in just now, and a copy of the whole would have to wait
-    // for it.
+    // Assigns field by field: the lane was stored just now, and a copy of the whole record would
+    // stall on that store.
     void record(Access& to) const { to.clock = access.clock, to.pc = access.pc, to.by = access.by; }
   };
-  // `exchanged`: of lanes, with reads whose values have been handed on (Clocks::exchange).
+  // `exchanged`: between lanes, with a read whose value has been handed on (Clocks::exchange).
   enum class Conflict : u8 { none, warps, lanes, exchanged };
 
   Asker asker(const Warp& warp, const Instruction& instruction, bool strong) const;
@@ -185,8 +187,8 @@ class Shadow {
   Conflict with_reads(const Asker& who, const Granule& granule, const Access*& other,
                       u32& lanes) const;
   static u32 storing_lanes(const Granule& granule, const Access& write);
-  // The thread on the other side, never the one who asks. `lanes`: those of the other access' warp
-  // that took part in it.
+  // The thread on the other side, never the asking one. `lanes`: the lanes of the other access'
+  // warp that took part in it.
   static s32 other_thread(const Asker& who, const Access& other, u32 lanes);
   static bool settled(const Asker& who, const Granule& granule);
   static bool stored_by_several(const Asker& who, const Granule& granule);
@@ -198,24 +200,27 @@ class Shadow {
   void record_read(const Asker& who, Granule& granule);
   static void record_write(const Asker& who, Granule& granule);
 
-  // The waits for what lands in one phase of an mbarrier.
+  // A wait for the copies that land in one phase of an mbarrier.
   struct Wait {
     u32 agent, clock;
-    u32 lanes, since;  // all lanes of the agent come after it once something has ordered them
+    // All lanes of the agent come after it once something has ordered them after step `since`.
+    u32 lanes, since;
   };
   struct Landing {
     u32 mbarrier;
-    u64 warps = 0;  // of the first 64 agents: whose lanes all waited
+    u64 warps = 0;  // among the first 64 agents, those whose lanes have all waited
     std::vector<Wait> waits;
   };
   struct Mbarrier {
     s32 open = kNoLanding,
-        over = kNoLanding;  // landings of the phase that it is in, and of the last one
-    s32 pc = -1;            // with an initialisation that no fence has made known: its place
+        over = kNoLanding;  // landings of the current phase and of the last one
+    // Place of an initialisation that no fence has made visible; -1 if there is none.
+    s32 pc = -1;
     u32 agent = 0, clock = 0;
   };
   const Landing* landing_of(const Granule& granule) const;
-  // Whether what landed here last, if a copy did, is there for all lanes that ask. False if unsure.
+  // Whether the latest copy that landed here, if any, is valid for all asking lanes. Returns false
+  // if unsure.
   bool arrived(const Asker& who, const Granule& granule) const {
     const Landing* landing = landing_of(granule);
     return !landing || (who.warp < 64 && landing->warps >> who.warp & 1);
@@ -227,7 +232,7 @@ class Shadow {
 
   // ---- requests that cannot race (quiet_log.cpp) ----
 
-  // Accesses, if all are of one warp: its agent, and the step of the latest one.
+  // A summary of accesses: the agent, if all are of one warp, and the step of the latest one.
   struct OfWarp {
     static constexpr u32 kSeveral = ~0u;
     u32 agent = kSeveral, step = 0;
@@ -236,22 +241,24 @@ class Shadow {
       agent = first || agent == by ? by : kSeveral;
       step = clocks.step(by);
     }
-    // Whether they come before what a warp, whose lanes were ordered last at that step, does now.
+    // Whether they come before the current access of warp `by`, whose lanes were last ordered at
+    // step `since`.
     bool before(u32 by, u32 since) const { return agent == by && step < since; }
   };
-  // What is known of all accesses to a line of 128 bytes (of 64 where a granule is one byte).
+  // A summary of all accesses to a line of 128 bytes (64 where a granule is one byte).
   struct Line {
-    u32 since = 0;                          // the start of the block that this is about
-    u32 latest_store = 0, latest_read = 0;  // clocks that none is later than
-    u32 logged = 0;                         // the number of the log that has some of them
-    u32 period = 0;                         // likewise of the time that new_* are about
+    u32 since = 0;                          // start of the block that this summary belongs to
+    u32 latest_store = 0, latest_read = 0;  // no store or read has a later clock
+    u32 logged = 0;                         // number of the log that has accesses to this line
+    u32 period = 0;                         // period that new_* belong to
     s32 pending = 0;                        // copies to it under way, counted by lanes
-    u64 pending_parts = 0;                  // where they go to, and others since there were none
-    u64 stored = 0;                         // parts that were written in this block
-    u64 forgotten = 0;                      // those whose last store is or was in a log
-    u64 new_stores = 0, new_reads = 0;      // parts accessed since all warps met last
-    OfWarp storing, reading;                // who did so
-    bool unsure = false;  // it takes more than a barrier to know that its copies have landed
+    // Parts that copies under way, or other recent copies, write.
+    u64 pending_parts = 0;
+    u64 stored = 0;                     // parts that were written in this block
+    u64 forgotten = 0;                  // parts whose last store is or was in a log
+    u64 new_stores = 0, new_reads = 0;  // parts accessed since all warps last met
+    OfWarp storing, reading;            // warps that did so
+    bool unsure = false;                // a barrier alone does not show that its copies have landed
   };
   enum class Quiet : u8 { read, read_chunks, store, issue, landing };
   struct LogEntry {
@@ -262,8 +269,8 @@ class Shadow {
     };
     u32 mask;
     u32 changed;    // lanes that changed what was there
-    u32 first;      // address
-    u32 knowledge;  // a place in knowledge_
+    u32 first;      // address of the first lane
+    u32 knowledge;  // index in knowledge_
     u32 clock;
     s32 pc;
     u16 lane_order, steps;
@@ -304,14 +311,15 @@ class Shadow {
   static u32 take_landed(LogEntry& issued, const LogEntry& landing, u32 lanes);
   void work_off(const LogEntry& entry);
   void work_off_chunks(Asker& who, const LogEntry& entry);
-  // A line's chunks that are being read through the async proxy: how often, in a byte for each.
+  // How often each chunk of a line is being read through the async proxy, in a byte for each.
   u64 kept_of(u32 line) const {
     u64 times;
     std::memcpy(&times, &kept_[line << (scale_.line - kUnitShift)], sizeof times);
     return scale_.line == 7 ? times : times & 0xffffffffu;
   }
   void recall(Line& line, u32 address, u32 bytes);
-  // Before granules are accessed one by one: their records say all, and their line knows of it.
+  // Called before granules are accessed one by one: brings their records and the line's summary up
+  // to date.
   [[gnu::always_inline]] void touch(const Asker& who, Quiet kind, u32 address, u32 bytes) {
     if (lines_.empty()) return;
     Line& line = line_at(address);
@@ -339,16 +347,16 @@ class Shadow {
   }
 
   Granule* whole_unit(u32 address, u32 bytes);
-  // Calls function(granule) for each record of [address, address + bytes). `joins`: all of them
-  // become alike.
+  // Calls function(granule) for each record of [address, address + bytes). `joins`: all of these
+  // records become alike.
   template <class F>
   [[gnu::always_inline]] void for_each(u32 address, u32 bytes, bool joins, const F& function);
-  // Tells of a write that others' accesses race with. True if there are any.
+  // Reports a write that races with other accesses. Returns true if there are any.
   bool report_race(Warp& warp, const Instruction& in, Asker& who, const Granule& granule,
                    u32 address, u32 bytes) const;
   static void report_conflict(Warp& warp, const Instruction& in, Asker& who, Conflict found,
                               u32 address, u32 bytes, s32 other_pc, s32 other_thread);
-  // Tells of bytes that are written while they are being read. True if there are any.
+  // Reports bytes that are written while they are being read. Returns true if there are any.
   bool report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule,
                        u32 address, u32 bytes) const;
   static constexpr u32 kNoUnit = ~0u;
@@ -365,40 +373,42 @@ class Shadow {
 
   static constexpr u32 kUnitShift = 4;
   std::vector<Granule> units_;
-  std::vector<u8> apart_;          // by unit
-  std::vector<Granule> granules_;  // of units that were taken apart; made when needed
-  u32 shift_ = 2, per_unit_ = 4;   // granules of a unit
-  std::vector<Line> lines_;        // none: requests are not logged
+  std::vector<u8> apart_;          // by unit, whether it has been taken apart
+  std::vector<Granule> granules_;  // granules of units that were taken apart; allocated when needed
+  u32 shift_ = 2, per_unit_ = 4;   // log2 of a granule's bytes, and granules per unit
+  std::vector<Line> lines_;        // empty: requests are not logged
   bool async_ = false;             // the async proxy reads too
   LineParts::Scale scale_{7, 1};
   std::unique_ptr<LogEntry[]> log_;
   std::size_t most_entries_ = 0;
-  std::size_t logged_ = 0;          // entries of it
-  std::unique_ptr<u32[]> written_;  // places of those that are no reads
+  std::size_t logged_ = 0;          // number of entries
+  std::unique_ptr<u32[]> written_;  // indexes of entries that are not reads
   std::size_t written_count_ = 0;
   u32 log_number_ = 1;
-  u32 period_ = 1;                            // since all warps met last
+  u32 period_ = 1;                            // number of times that all warps have met
   std::array<u32, Clocks::kWarps> latest_{};  // by agent, the clock of its last access
-  Access forgotten_;              // one of the stores that were forgotten, in place of all of them
-  bool recorded_copies_ = false;  // granules name some
-  u64 times_forgotten_ = 0, times_worked_off_ = 0;  // entries
-  // What agents had seen when they wrote entries down; empty where they have seen no more since.
+  Access forgotten_;              // one of the discarded stores, which stands for all of them
+  bool recorded_copies_ = false;  // granules may name copies that are under way
+  u64 times_forgotten_ = 0, times_worked_off_ = 0;  // numbers of entries
+  // The clocks that agents had when they logged entries; empty where they have not changed since.
   std::vector<std::vector<u32>> knowledge_;
-  std::size_t knowledge_count_ = 0;  // of them in use
-  std::vector<u32> knowledge_of_;  // by agent, that of its next entry; kNoKnowledge if it has none
-  // Lanes of Granule::read's warp that read in an earlier step than that says, and nothing has
-  // ordered them since. By granule; of this block.
+  std::size_t knowledge_count_ = 0;  // number of them in use
+  // By agent, the index for its next entry; kNoKnowledge if it has none.
+  std::vector<u32> knowledge_of_;
+  // By granule of this block: lanes of Granule::read's warp that read in an earlier step than it
+  // says, and that nothing has ordered since.
   struct EarlierRead {
     Access access;
     u32 lanes;
   };
   std::unordered_map<const Granule*, std::vector<EarlierRead>> earlier_reads_;
-  std::vector<u8> kept_;           // by unit: how many read it asynchronously; made when needed,
-                                   // with some units more that nobody has
-  std::vector<u8> swizzle_;        // likewise in which the last tensor copy wrote
-  std::vector<s32> keeper_;        // likewise one of them: pc * 1024 + thread
-  std::vector<Landing> landings_;  // of this block
-  s32 first_landing_ = 0;          // the number of its first one
+  // By unit: number of asynchronous reads; allocated when needed, with some more units that are
+  // never read.
+  std::vector<u8> kept_;
+  std::vector<u8> swizzle_;        // by unit: swizzle of the last tensor copy that wrote it
+  std::vector<s32> keeper_;        // by unit: one of its asynchronous readers, pc * 1024 + thread
+  std::vector<Landing> landings_;  // landings of this block
+  s32 first_landing_ = 0;          // number of the first landing
   std::unordered_map<u32, Mbarrier> mbarriers_;
   struct VolatileStore {
     u32 agent, lane, met;
@@ -407,16 +417,16 @@ class Shadow {
   std::unordered_map<u32, VolatileStore> volatile_stores_;  // the last one to each granule
 };
 
-// Lanes ask for bytes that the async proxy reads: what the generic one wrote needs a fence between
-// them.
+// Lanes that read bytes through the async proxy: writes through the generic proxy need a fence in
+// between.
 class Shadow::AsyncReader {
  public:
   AsyncReader(Shadow& shadow, Warp& warp, const Instruction& in, u32 lanes);
-  // Writes down that all of these are read, if that cannot race with anything.
+  // Logs the read of all chunks if it cannot race with anything.
   bool log(const Chunks& chunks, u32 base) { return shadow_.log(who_, chunks, base); }
-  // `reported`: they have been told of something.
+  // `reported`: something has been reported for these lanes.
   void read(u32 address, u32 bytes, bool& reported);
-  // These bytes, which have been read before, are read until now.
+  // Extends an earlier read of these bytes to now.
   void read_again(u32 address, u32 bytes);
 
  private:

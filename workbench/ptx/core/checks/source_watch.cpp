@@ -74,7 +74,7 @@ void SourceWatch::check(Warp& warp, const Instruction& in, const u64* addresses,
     low = std::min(low, addresses[lane]);
     high = std::max(high, addresses[lane] + bytes);
   }
-  // Tells of the lanes that overlap a range, unless the copy is over for them.
+  // Reports the lanes that overlap a range, unless the copy is over for them.
   const auto meet = [&](u64 address, u32 size, s32 pc, s64 block, s32 thread, auto over) {
     if (address >= high || address + size <= low) return;
     PTX_FOR_EACH_LANE (lane, lanes) {

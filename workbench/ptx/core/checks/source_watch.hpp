@@ -1,10 +1,10 @@
-// Global memory that copies under way read, of the blocks of one worker: who writes it before a
-// copy is over may change what the copy brings.
+// Global memory that copies under way read, for the blocks of one worker: a write before the copy
+// is over may change the copied bytes.
 //
-// A cp.async is over for a lane once it has waited for its group: from then on its read counts as
-// one of that moment (GlobalShadow::read_again). A bulk load, and a cp.async that counts at an
-// mbarrier, is over for those who waited for the mbarrier's phase, and for those who come after
-// them. Of those the latest ones of each block are kept.
+// A cp.async is over for a lane once the lane has waited for its group: from then on the read
+// counts as one of that moment (GlobalShadow::read_again). A bulk load, or a cp.async that counts
+// at an mbarrier, is over for threads that waited for the mbarrier's phase and for those that come
+// after them. Of bulk loads the latest ones of each block are kept.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -17,11 +17,11 @@ namespace workbench::ptx {
 
 class SourceWatch {
  public:
-  // A block of this worker, whose copies are looked at until it ends.
+  // Adds a block of this worker; its copies are watched until it ends.
   void begin(Block& block) { blocks_.push_back({&block, {}}); }
   void end(const Block& block);
 
-  // What the lanes of a watched cp.async read, from its issue until all have waited.
+  // Adds the addresses that lanes of a watched cp.async read, from its issue until all have waited.
   void add(const PendingCopy& copy, PendingCopies& copies) {
     if (!copy.reading) return;
     const CopyDetail& detail = copies.detail(copy);
@@ -30,12 +30,12 @@ class SourceWatch {
   void remove(const PendingCopy& copy) {
     if (copy.reading) let_go();
   }
-  // Lanes of one have landed in a phase of an mbarrier of their block.
+  // Lanes of a cp.async have landed in a phase of an mbarrier of their block.
   void landed(Warp& warp, const PendingCopy& copy, u32 lanes, s32 landing);
-  // A bulk load, which lands in a phase of an mbarrier of `home`.
+  // Adds a bulk load, which lands in a phase of an mbarrier of `home`.
   void add(const BulkCopy& copy, const Block& home, s32 landing);
 
-  // Whether pieces, whose sectors count from `base`, may lie in what a copy reads.
+  // Whether pieces, whose sectors count from `base`, may overlap the source of a copy.
   bool near(const LanePieces& pieces, u64 base) const {
     if (!held_) return false;
     u64 low = ~u64{0}, high = 0;
@@ -45,10 +45,11 @@ class SourceWatch {
     }
     return low << 5 < high_ && high << 5 > low_;
   }
-  // Whether the caller comes after what a warp, of a block of another cluster, did before a step.
+  // Whether the caller comes after the accesses of a warp, in a block of another cluster, before a
+  // step.
   using Published = std::function<bool(s64 block, u32 warp, u32 step)>;
-  // Tells of lanes that write what a copy reads which is not over for them, or for lane `by` if it
-  // is not negative, which does all of it.
+  // Reports lanes that write the source of a copy which is not over for them. If `by` is not
+  // negative, lane `by` performs the whole write.
   void check(Warp& warp, const Instruction& in, const u64* addresses, u32 lanes, u32 bytes, int by,
              const Published& published) const;
 
@@ -56,12 +57,12 @@ class SourceWatch {
   struct Range {
     u64 address;
     u32 bytes;
-    s32 thread;  // that asked for it
+    s32 thread;  // thread that issued it
   };
   // A copy that lands in a phase of an mbarrier.
   struct Load {
     const Block* home;  // of the mbarrier
-    s64 asked_by;       // the block
+    s64 asked_by;       // block that issued it
     s32 pc, landing;
     u64 low, high;
     std::vector<Range> ranges;
@@ -70,7 +71,7 @@ class SourceWatch {
     Block* block;
     std::deque<Load> loads;
   };
-  static constexpr std::size_t kLoads = 64;  // that are kept of a block
+  static constexpr std::size_t kLoads = 64;  // loads kept for each block
   void hold(u64 low, u64 high) {
     ++held_, low_ = std::min(low_, low), high_ = std::max(high_, high);
   }
@@ -82,8 +83,8 @@ class SourceWatch {
                      s64 block, s32 thread);
   static bool is_over(const Load& load, const Warp& warp, u32 lane, const Published& published);
 
-  u64 held_ = 0;                  // copies and loads
-  u64 low_ = ~u64{0}, high_ = 0;  // addresses between which they all lie
+  u64 held_ = 0;                  // number of copies and loads
+  u64 low_ = ~u64{0}, high_ = 0;  // range of addresses that contains all sources
   std::vector<OfBlock> blocks_;
 };
 

@@ -1,5 +1,5 @@
-// What each worker moves between memory and its blocks, buffer by buffer: all sectors of all
-// requests, those that some block touches (each once per block), and those that the launch touches.
+// Traffic of each worker between memory and its blocks, by buffer: sectors of all requests,
+// distinct sectors of each block, and distinct sectors of the launch.
 #pragma once
 #include <vector>
 
@@ -12,18 +12,18 @@ struct Buffer;
 
 constexpr std::size_t kDistances = 33;
 
-// In 32-byte sectors.
+// Numbers of 32-byte sectors.
 struct Sectors {
-  u64 moved = 0;  // by requests: what L1 is asked for
+  u64 moved = 0;  // sectors of all requests: the load of L1
   u64 by_blocks =
-      0;  // distinct in each block, summed over blocks: what a perfect L1 would ask L2 for
+      0;  // distinct in each block, summed over blocks: the load of L2 if L1 were perfect
   u64 distinct = 0;  // distinct in the launch: what must come from, or go to, DRAM
   // Bytes of the buffer that are never read, and the offsets of the first and the last one; 0 for a
   // buffer that is not read at all, or only written.
   u64 unread = 0, first_unread = 0, last_unread = 0;
-  // Reads that ask again for what the block has read, by the sectors d that a warp reads in
-  // between: element k counts 2^(k-1) <= d < 2^k. Warps are taken to advance alike: where another
-  // warp read it last, d is how much further one of the two has come.
+  // Reads of sectors that the block has read before, by the number d of sectors that a warp reads
+  // in between: element k counts 2^(k-1) <= d < 2^k. Warps are assumed to advance alike: if another
+  // warp read the sector last, d is the difference between their positions.
   std::vector<u64> again = std::vector<u64>(kDistances);
 };
 
@@ -31,8 +31,8 @@ class Traffic {
  public:
   explicit Traffic(const std::vector<Buffer>& buffers);
 
-  // A request by `block`: these sectors of a buffer, counted from its sector `first`; `position` is
-  // how many the warp has read before.
+  // Counts a request of `block` for sectors of a buffer, counted from its sector `first`;
+  // `position` is the number of sectors that the warp has read before.
   void read(std::size_t buffer, u64 first, const Pieces& pieces, u64 block, u32 position) {
     Map& map = reads_[buffer];
     const u32 stamp = static_cast<u32>(block + 1);
@@ -58,12 +58,13 @@ class Traffic {
 
  private:
   struct Map {
-    u64 size = 0;    // sectors
-    u64 before = 0;  // bytes of the first sector that lie before the buffer
+    u64 size = 0;    // number of sectors
+    u64 before = 0;  // bytes of the first sector that precede the buffer
     u64 bytes_of_buffer = 0;
-    Memory<u32> bytes;      // by sector: which bytes were read
-    Memory<u32> stamps;     // by sector: the last block that touched it, plus one; made when needed
-    Memory<u32> positions;  // by sector: the position at which it was read last
+    Memory<u32> bytes;  // by sector: the bytes that were read, as bits
+    // By sector: the last block that touched it, plus one; allocated when needed.
+    Memory<u32> stamps;
+    Memory<u32> positions;  // by sector: the position at which it was last read
     Sectors seen;
   };
 

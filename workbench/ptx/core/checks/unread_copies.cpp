@@ -24,7 +24,7 @@ void read(BulkCopy& copy) {
   copy.unread = false;
 }
 
-// Whether a lane may write between these addresses; lanes that are not active may seem to.
+// Whether a lane may write in the range of addresses. Inactive lanes may give a false yes.
 template <class Base>
 bool may_write(const Base* bases, s64 offset, u32 bytes, u64 low, u64 high) {
   const u64 begin = low - bytes + 1, last = high - begin - 1;

@@ -1,25 +1,25 @@
-// Copies read global memory when they are issued. As nobody notices before somebody writes there,
-// they do so when they land, or when a warp of their worker is about to write between the addresses
-// that they read.
+// Delayed reads of copies' sources. A copy reads global memory when it is issued, but only a later
+// write there makes that visible; so the machine reads when the copy lands, or just before a warp
+// of its worker writes in the range of addresses that unread copies read.
 //
-// So nothing is copied twice in most kernels, and the processor has fetched a source by the time
-// that it is read.
+// So most kernels copy nothing twice, and the processor has prefetched a source by the time that it
+// is read.
 #pragma once
 #include "warp.hpp"
 
 namespace workbench::ptx {
 
-// Lanes of a warp have issued a cp.async; an mbarrier of a block counts a load.
+// Notes a cp.async that lanes of a warp have issued, or a load that an mbarrier of a block counts.
 void expect_read(Warp& warp);
 void expect_read(Block& block, const BulkCopy& load);
-// Reads the sources of all copies that are unread.
+// Reads the sources of all unread copies.
 void read_sources(WorkerResult& worker);
 
-// In a kernel with copies: has whatever writes global memory call read_sources first.
-// `writers`: how such an instruction is executed, by its place.
+// In a kernel with copies, makes every handler that writes global memory call read_sources first.
+// `writers`: their original handlers, by instruction.
 void put_reads_first(Kernel& kernel, std::vector<Handlers> writers);
-// Whether an instruction of that name may write global memory, beside bulk stores, which look to it
-// themselves.
+// Whether the instruction of that name may write global memory. Bulk stores are not included, as
+// they call read_sources themselves.
 bool writes_global(const std::string& name);
 
 }  // namespace workbench::ptx

@@ -11,7 +11,7 @@
 namespace workbench::ptx {
 namespace {
 
-constexpr std::size_t kMostReads = 8;  // of a warp, each at another instruction
+constexpr std::size_t kMostReads = 8;  // limit for each warp, each at another instruction
 
 // Mixes a word into a hash (the finaliser of SplitMix64).
 u64 mixed(u64 hash, u64 word) {
@@ -58,7 +58,7 @@ u64 Proof::state() const {
     u64 hash = hash_of(one.registers, kernel.image.size(), one.agent);
     if (kernel.local_bytes)
       hash = hash_of(one.local, std::size_t{kernel.local_bytes} * kLanes, hash);
-    u64 groups = 0;  // in any order
+    u64 groups = 0;  // combined so that the order of groups does not matter
     for (const Split& split : one.splits)
       groups += mixed(u64{static_cast<u32>(split.pc)} << 32 | split.mask,
                       u64{split.state} << 32 | split.need);
@@ -79,7 +79,7 @@ bool Proof::recurs() {
   if (changed_) return false;
   const u64 now = state();
   const auto& warps = *block_.warps;
-  // Groups of lanes that did not run may be those that end the wait.
+  // A group of lanes that did not run may be the one that ends the wait.
   const auto all_ran = [&](std::size_t i) {
     return std::all_of(warps[i].splits.begin(), warps[i].splits.end(), [&](const Split& split) {
       return split.state > Split::polled || split.last_run > ticks_[i];
@@ -90,7 +90,8 @@ bool Proof::recurs() {
       if (!all_ran(i)) return false;
     return true;
   }
-  if (turns_ == next_mark_) {  // Brent's way to find a cycle
+  // Brent's method to find a cycle.
+  if (turns_ == next_mark_) {
     next_mark_ *= 2;
     mark_ = now;
     for (std::size_t i = 0; i < warps.size(); ++i) ticks_[i] = warps[i].tick;
@@ -117,7 +118,7 @@ void Proof::look(s32 pc, u32 lanes) {
   }
 }
 
-// Where a lane's access begins in this process, or null if that cannot be said.
+// The host address of a lane's access, or null if it is not known.
 u8* Proof::place_of(const Warp& who, const Instruction& in, u32 lane, u32 bytes,
                     u64& address) const {
   if (in.flags & kNarrowBase)
@@ -174,7 +175,7 @@ void Proof::settle() {
 }
 
 WaitingRead Proof::read_of(const Warp& who) const {
-  // What others may change is read by a strong access, or by an atomic one.
+  // A wait reads with a strong or atomic access what others may change.
   WaitingRead best;
   int rank = -1;
   for (const WaitingRead& one : reads_[static_cast<std::size_t>(who.index)]) {

@@ -1,11 +1,12 @@
-// Waits without end in plain memory: loops that only read what nobody who is left will change.
+// Endless waits in plain memory: loops that only read memory which nothing that is left to run will
+// change.
 //
-// A block that has run for a while is watched for a few turns. If all its registers are at the end
-// of one what they were at the end of an earlier one, every group of lanes has run in between, and
-// nothing was changed that others can read, then it goes on like this for ever unless somebody else
-// changes what it reads: it waits. A counting loop, and one that asks for the time, is none. Where
-// every block of a launch waits, nobody is left who could end it. That is proved twice, the second
-// time from a moment on at which all of them waited.
+// A block that has run for a while is watched for a few turns. It waits if the registers at the end
+// of one turn equal those at the end of an earlier turn, every group of lanes has run in between,
+// and nothing that others can read has changed: it then repeats itself unless another block changes
+// the memory that it reads. A counting loop, or one that reads the clock, does not wait. If every
+// block of a launch waits, none is left to end the wait. This is proved twice; the second proof
+// begins when all blocks wait.
 #pragma once
 #include <mutex>
 
@@ -20,29 +21,29 @@ double thread_seconds();
 struct WaitingRead {
   s32 pc = -1;
   u32 lane = 0;
-  u64 address = 0;  // as the instruction has it
+  u64 address = 0;  // address as in the instruction
   u8* host = nullptr;
   u32 bytes = 0;
 };
 
-// Watches one block: see above.
+// Watches one block, as described above.
 class Proof {
  public:
   explicit Proof(Block& block) : block_(block) {}
-  const Warp* warp = nullptr;  // whose turn it is
-  u64 quantum = kQuantum;      // instructions of a turn of a warp
-  // Begins anew. The block's state from here on has to come again.
+  const Warp* warp = nullptr;  // warp whose turn it is
+  u64 quantum = kQuantum;      // instructions of a warp's turn
+  // Begins again: the block's current state is the one that has to recur.
   void begin();
-  // A warp is about to execute an instruction with these lanes, of which there may be none.
+  // A warp is about to execute an instruction with these lanes; there may be none.
   void look(s32 pc, u32 lanes);
-  // Makes its turns short: it waits. Where lanes are apart they need long ones to wait for each
-  // other.
+  // Shortens the block's turns, because it waits. Warps with diverged lanes need long turns to wait
+  // for each other.
   void hurry();
-  // After a turn of the whole block: whether its state has come again.
+  // Called after a turn of the whole block: whether its state has recurred.
   bool recurs();
   bool changed() const { return changed_; }
   u32 turns() const { return turns_; }
-  // What a warp reads again and again; pc is -1 if that is nothing.
+  // The read that a warp repeats; its pc is -1 if there is none.
   WaitingRead read_of(const Warp& warp) const;
 
  private:
@@ -60,21 +61,21 @@ class Proof {
   bool changed_ = false;
   u32 turns_ = 0, next_mark_ = 1;
   u64 mark_ = 0;
-  std::vector<u64> ticks_;                       // of each warp when the mark was set
-  std::vector<Word> words_;                      // that the latest instruction may change
+  std::vector<u64> ticks_;                       // tick of each warp when the mark was set
+  std::vector<Word> words_;                      // words that the latest instruction may change
   std::vector<std::vector<WaitingRead>> reads_;  // by warp
 };
 
-// How one block waits, for the message.
+// The wait of one block, for the message.
 struct WaitingBlock {
   s64 index;
-  u32 reading, at_barrier;  // threads
+  u32 reading, at_barrier;  // numbers of threads
 };
 
 // The waits of one launch, for all its workers.
 class Waits {
  public:
-  // One worker's part. It begins as one that does not wait.
+  // The state of one worker, which at first does not wait.
   struct Worker {
     bool waits = false, confirmed = false;
     u64 round = 0;
@@ -82,16 +83,17 @@ class Waits {
   enum class Step : u8 { go_on, prove_again, deadlock };
 
   explicit Waits(int workers) : working_(workers) {}
-  // There are this many workers, for more there was no memory. None has begun yet.
+  // The number of workers that have memory to run; none has begun yet.
   void expect(int workers) { working_ = workers; }
-  // All blocks of a worker wait, and no other can start there. `proved`: again, since prove_again.
+  // All blocks of a worker wait, and no other can start there. `proved`: proved again since
+  // Step::prove_again.
   Step waits(Worker& worker, bool proved, const std::vector<WaitingBlock>& blocks);
-  // Some block of it goes on.
+  // Some block of the worker goes on.
   void goes_on(Worker& worker) {
     if (worker.waits) forget(worker);
   }
   void done(Worker& worker);
-  // The blocks that waited when a deadlock was found first.
+  // The blocks that waited when the deadlock was found.
   std::vector<WaitingBlock> blocks();
 
  private:
@@ -104,7 +106,8 @@ class Waits {
   std::vector<WaitingBlock> rows_, found_;
 };
 
-// Launches that run in this process now: another one may change what this one waits for.
+// The number of launches that run in this process now: another one may change memory that this one
+// waits for.
 std::atomic<int>& running_launches();
 
 }  // namespace workbench::ptx

@@ -8,9 +8,9 @@
 namespace workbench::ptx {
 namespace {
 
-constexpr s32 kConstant = -2;  // the third source, if its sum with the product is not to be asked
+constexpr s32 kConstant = -2;  // in place of a third source: its sum with the product is not tested
 
-// A bound of the bits, without that of the sign, of all lanes' values.
+// A bound on the number of bits of all lanes' values, without the sign.
 u32 width_of(const u32* values) {
   u32 bits = 0;
   PTX_LANES {
@@ -30,8 +30,8 @@ u32 wrapping_products(const u32* a, const u32* b) {
   return pack_mask(flags);
 }
 
-// Of two numbers that are not negative: a sum of others may be one of a number and a negative one.
-// Python names no sum with a constant.
+// Lanes in which the sum of two numbers that are not negative wraps; other sums may have a negative
+// operand. Python names no sum with a constant.
 u32 wrapping_sums(const u32* a, const u32* b) {
   u32 any = 0;
   PTX_LANES {
@@ -86,7 +86,7 @@ s64 value(const u8* registers, Slot slot, u32 lane, bool wide) {
               : reinterpret_cast<const s32*>(registers + slot)[lane];
 }
 
-// By how many times 2**32 a result with a sign differs from its value.
+// How many times 2**32 a signed result differs from its true value.
 s64 own_turns(const u8* registers, const Instruction& in, WrapWay way, u32 lane) {
   const Slot* const source = in.elementwise.source;
   const s64 a = value(registers, source[0], lane, false),
@@ -119,13 +119,13 @@ const WrapStep& step_of(const Warp& warp, const Instruction& in) {
   if (indexes.empty()) warp.wrapped.reset();
 }
 
-// Runs an instruction that only carries on.
+// Runs an instruction that only propagates wrapped values.
 void followed(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   if (__builtin_expect(warp.wrapped != nullptr, 0)) carry_on(registers, in, mask, warp, 0);
   in.run(registers, in, mask, warp);
 }
 
-// Runs one whose own result may wrap.
+// Runs an instruction whose own result may wrap.
 template <WrapWay Way>
 void watched(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const u32 own = wrapping_lanes(registers, in, Way) & mask;

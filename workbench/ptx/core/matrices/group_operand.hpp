@@ -1,4 +1,4 @@
-// Where the operands of wgmma lie in shared memory, and bringing them together.
+// The operands of wgmma in shared memory: their layout, and gathering them into contiguous rows.
 #pragma once
 #include "matrices/tiles.hpp"
 #include "memory/access.hpp"
@@ -6,16 +6,17 @@
 
 namespace workbench::ptx::wgmma {
 
-constexpr u32 kRowBytes = 32, kChunk = 16;  // of a row of K; of what lies together in shared memory
+// Bytes of a row of K; bytes that are contiguous in shared memory.
+constexpr u32 kRowBytes = 32, kChunk = 16;
 constexpr u32 kSwizzleBytes =
-    1024;  // after which every swizzle repeats itself, and within which it stays
+    1024;  // the period of every swizzle: none moves a byte out of its 1024
 
 constexpr u32 kAtomsOf32 = 4;  // Descriptor::mode
 
-// A matrix descriptor: where the 16-byte chunks of an operand lie.
+// A matrix descriptor: the positions of the 16-byte chunks of an operand.
 struct Descriptor {
   u32 start, leading, stride, base;
-  u32 mode;  // wgmma's four; then 128 bytes in atoms of 32, which tcgen05 alone has
+  u32 mode;  // wgmma's four modes; then 128 bytes in atoms of 32, which only tcgen05 has
 
   explicit Descriptor(u64 bits = 0)
       : start(field(bits, 0)),
@@ -25,25 +26,25 @@ struct Descriptor {
         mode(static_cast<u32>(bits >> 62)) {}
   static u32 field(u64 bits, u32 from) { return static_cast<u32>(bits >> from & 0x3fff) << 4; }
 
-  // The base offset moves the pattern of a swizzle, and without one it says nothing: Triton then
-  // sets it all the same.
+  // Whether the base offset moves the pattern of a swizzle. Without a swizzle it has no meaning,
+  // but Triton sets it all the same.
   bool moves_pattern() const { return base && mode; }
-  u32 width_bits() const {  // of the number of chunks in an atom's row
+  u32 width_bits() const {  // log2 of the number of chunks in an atom's row
     static constexpr u32 bits[] = {0, 3, 2, 1, 3};
     return bits[mode];
   }
   u32 width() const { return 1u << width_bits(); }
-  u32 depth_bits() const { return mode == kAtomsOf32 ? 2 : 3; }  // of an atom's depth along K
+  u32 depth_bits() const { return mode == kAtomsOf32 ? 2 : 3; }  // log2 of an atom's depth along K
   const Swizzle& swizzle() const {
     static constexpr u32 numbers[] = {0, 3, 2, 1, kSwizzleIn32};
     return kSwizzles[numbers[mode]];
   }
   u32 placed(u32 offset) const { return swizzle()(start + offset); }
-  // Chunk `chunk` of the two that row `row` of M or N has along K.
+  // The offset of chunk `chunk` (0 or 1) along K in row `row` of M or N.
   u32 along_k(u32 row, u32 chunk) const {
     return placed(row / 8 * stride + row % 8 * 16 * width() + chunk * (mode ? 16 : leading));
   }
-  // Chunk `chunk` along M or N, at `k`.
+  // The offset of chunk `chunk` along M or N, at `k`.
   u32 along_rows(u32 chunk, u32 k) const {
     if (mode == 0) return placed(chunk * stride + k % 8 * 16 + k / 8 * leading);
     const u32 column = chunk & (width() - 1), row = k & ((1u << depth_bits()) - 1);
@@ -55,7 +56,7 @@ struct Descriptor {
 struct Operand {
   Descriptor from;
   bool transposed;
-  u32 first, rows;  // of M or N
+  u32 first, rows;  // rows along M or N
 
   u32 chunks() const { return rows * kRowBytes / kChunk; }
   u32 offset(u32 chunk) const {
@@ -64,8 +65,8 @@ struct Operand {
   }
 };
 
-// Whether all of an operand surely lies inside shared memory, in a layout that for_each_chunk
-// knows, which is nearly always so.
+// Whether an operand is certainly inside shared memory, in a layout that for_each_chunk supports;
+// nearly always true.
 inline bool is_regular(const Operand& operand, u32 shared_bytes) {
   const Descriptor& from = operand.from;
   const u64 eights = operand.first / 8 + operand.rows / 8;
@@ -76,7 +77,7 @@ inline bool is_regular(const Operand& operand, u32 shared_bytes) {
              shared_bytes;
 }
 
-// Calls visit(which, chunk) for the chunks of a regular operand in the order of Operand::offset.
+// Calls visit(which, chunk) for the chunks of a regular operand, in the order of Operand::offset.
 template <class F>
 [[gnu::always_inline]] inline void for_each_row(const Operand& operand, const u8* shared, F visit) {
   const Descriptor from = operand.from;
@@ -108,7 +109,7 @@ template <class F>
   const u32 width = from.width(), bits = from.width_bits();
   const u32 eights = operand.rows / 8, first = operand.first / 8;
   for (u32 k = 0; k < operand.chunks() / eights; ++k) {
-    u32 places[8];  // of the chunks of an atom's row, after which they repeat
+    u32 places[8];  // offsets of the chunks of an atom's row, which repeat after it
     for (u32 i = 0; i < width; ++i) places[i] = from.along_rows(i, k);
     for (u32 i = 0; i < eights; ++i)
       visit(k * eights + i,
@@ -131,7 +132,7 @@ inline void gather_regular(const Operand& operand, const u8* shared, u8* out) {
   });
 }
 
-// Whether a regular operand is what was gathered before.
+// Whether a regular operand equals the one that was gathered before.
 inline bool is_unchanged(const Operand& operand, const u8* shared, const u8* gathered) {
   Halves differing = {};
   for_each_chunk(operand, shared, [&](u32 which, const u8* chunk) __attribute__((always_inline)) {
@@ -143,7 +144,7 @@ inline bool is_unchanged(const Operand& operand, const u8* shared, const u8* gat
   return std::memcmp(&differing, none, kChunk) == 0;
 }
 
-// Copies an operand's chunks to `out`: by rows of 32 bytes, or, transposed, K by K.
+// Copies an operand's chunks to `out`: by rows of 32 bytes, or, if transposed, by K.
 inline bool gather(Warp& warp, const Instruction& in, const Operand& operand, u8* out) {
   const u32 size = warp.block->launch->shared_bytes;
   if (is_regular(operand, size)) {
@@ -161,8 +162,8 @@ inline bool gather(Warp& warp, const Instruction& in, const Operand& operand, u8
   return true;
 }
 
-// A tensor copy wrote these bytes in another swizzle than the descriptor reads them in. Nothing
-// fails then, and the result is wrong.
+// Reports an operand that a tensor copy wrote in another swizzle than the descriptor's. The
+// hardware does not fail then, but the result is wrong.
 inline bool is_swizzled_otherwise(Warp& warp, const Instruction& in, const Descriptor& from,
                                   u32 offset, Problem problem) {
   const u8 written = warp.block->shadow->swizzle_at(warp, offset);

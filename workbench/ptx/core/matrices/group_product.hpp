@@ -1,4 +1,4 @@
-// Factors of wgmma, widened to f32, and their products.
+// The factors of wgmma, widened to f32, and their products.
 #pragma once
 #include <memory>
 #include <vector>
@@ -22,18 +22,20 @@ constexpr u32 kDepth = kRowBytes / kFactorBytes<T>;
 template <class T>
 constexpr bool kHalves = kFactorBytes<T> == 2;
 
-inline f32 factor_at(const u8* from) {  // of TF32, whose low 13 bits are not seen
+// TF32 ignores the low 13 bits.
+inline f32 factor_at(const u8* from) {
   u32 bits;
   std::memcpy(&bits, from, sizeof bits);
   return bits_as<f32>(bits & kTf32Bits);
 }
 
-// The order of eight columns here: those of a lane's even registers, then those of the odd ones.
+// The order of eight columns: those of a lane's even registers, then those of the odd ones.
 constexpr u32 kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 
 constexpr u32 kAscending[8] = {0, 1, 2, 3, 4, 5, 6, 7};
 
-// to[k * stride] has the factors of eight rows of K, in an order. A row of `from` has 32 bytes.
+// Widens the factors of eight rows, in the given order, to to[k * stride]. A row of `from` has 32
+// bytes.
 template <class T, const u32 (&Order)[8] = kOrder>
 void widen_rows(const u8* from, bool negated, Row* to, u32 stride) {
   const Row sign = negated ? Row{} - 1.0f : Row{} + 1.0f;
@@ -55,7 +57,7 @@ void widen_rows(const u8* from, bool negated, Row* to, u32 stride) {
   }
 }
 
-// The same of a chunk of eight rows at each K, `pitch` bytes apart.
+// The same for a chunk of eight rows at each K, `pitch` bytes apart.
 template <class T>
 void widen_columns(const u8* from, u32 pitch, bool negated, Row* to, u32 stride) {
   const Row sign = negated ? Row{} - 1.0f : Row{} + 1.0f;
@@ -67,7 +69,8 @@ void widen_columns(const u8* from, u32 pitch, bool negated, Row* to, u32 stride)
   }
 }
 
-// B as [k][column / 8], kept from one warp to the next: the four of a group multiply by the same.
+// B as [k][column / 8], kept from one warp to the next because the four warps of a group use the
+// same B.
 struct Kept {
   std::vector<u8> raw;
   std::vector<Row> values;
@@ -82,8 +85,8 @@ struct KeptFactors {
 
 namespace wgmma {
 
-// `gathered`: the chunks of B, which has `Steps` operands one behind the other along K, or null
-// where they are regular.
+// `gathered`: the chunks of B, whose `Steps` operands follow each other along K; null where they
+// are regular.
 template <class T, u32 Steps>
 const Row* widen_b(Warp& warp, const Instruction& in, const Operand (&b)[Steps],
                    const u8* gathered) {
@@ -128,7 +131,7 @@ inline bool has_wide() {
 }
 
 #ifdef __AVX2__
-// Four rows of A from their chunk `part` on, as a vector of 512 bits.
+// Loads four rows of A, each from its chunk `part` on, as a 512-bit vector.
 [[PTX_WIDE_TARGET, gnu::always_inline]] inline __m512i four_rows(const u8* from) {
   __m512i rows = _mm512_castsi128_si512(_mm_load_si128(reinterpret_cast<const __m128i*>(from)));
   const auto row = [&](u32 i) {
@@ -146,7 +149,7 @@ PTX_WIDE void spread_column(const __m512* columns, u32 k, u32 piece, Row (*out)[
                     _mm512_permute_ps(columns[i], 0x55 * C));
 }
 
-// widen_a of rows of K by vectors of 512 bits.
+// widen_a for rows of K, with 512-bit vectors.
 template <class T>
 [[PTX_WIDE_TARGET]] void widen_a_wide(const u8* raw, bool negated, Row (*out)[kDepth<T>][4]) {
   const f32 scale = (negated ? -1.0f : 1.0f) * wide::kScale<T>;
@@ -166,7 +169,7 @@ template <class T>
 }
 #endif
 
-// A as [half][k][pair of rows]: of rows 2p and 2p + 1 of a half, each value four times.
+// Widens A to [half][k][pair of rows]: rows 2p and 2p + 1 of a half, with each value four times.
 template <class T>
 void widen_a(const u8* raw, u32 flags, Row (*out)[kDepth<T>][4]) {
 #ifdef __AVX2__
@@ -193,8 +196,8 @@ void widen_a(const u8* raw, u32 flags, Row (*out)[kDepth<T>][4]) {
   }
 }
 
-// Eight columns of eight rows: `even` has columns 0, 2, 4, 6 of rows 2p and 2p + 1 at p, as a
-// register has them. The sums may take the place of what they are added to.
+// Eight columns of eight rows: even[p] has columns 0, 2, 4, 6 of rows 2p and 2p + 1, as a register
+// has them. The result may overwrite the sums to which it is added.
 template <u32 Depth>
 inline void multiply(const Row (*a)[4], const Row* b, u32 eights, const Row* even, const Row* odd,
                      Row* even_sums, Row* odd_sums) {
@@ -216,8 +219,8 @@ inline void multiply(const Row (*a)[4], const Row* b, u32 eights, const Row* eve
 #ifdef __AVX2__
 typedef f32 Wide __attribute__((vector_size(64)));
 
-// The same for both halves of the rows and `Count` times eight columns, by vectors of sixteen: each
-// time eight of `from` and `to`.
+// The same for both halves of the rows and `Count` times eight columns, with vectors of sixteen;
+// eight of `from` and `to` at a time.
 template <u32 Depth, u32 Count>
 [[gnu::target("avx512f")]] void multiply_wide(const Row (*a)[Depth][4], const Row* b, u32 eights,
                                               const Row* const* from, Row* const* to) {
@@ -239,7 +242,8 @@ template <u32 Depth, u32 Count>
     for (u32 i = 0; i < 4; ++i) {
       Wide rows;
       std::memcpy(&rows, a[i / 2][k] + 2 * (i % 2), sizeof rows);
-      asm("" : "+v"(rows));  // loaded once, for even and odd columns
+      // Keeps `rows` loaded for even and odd columns.
+      asm("" : "+v"(rows));
 #pragma GCC unroll 2
       for (u32 n = 0; n < Count; ++n)
         sums[n][4 * (i / 2) + i % 2] += rows * columns[n][0],

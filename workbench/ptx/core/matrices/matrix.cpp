@@ -9,7 +9,7 @@
 namespace workbench::ptx {
 namespace {
 
-// TF32: the low 13 bits of a factor are not seen. Tiles are 8 x 4, lane 4r + c.
+// TF32 ignores the low 13 bits of a factor. Tiles are 8 x 4: lane 4r + c holds row r, column c.
 template <u32 Steps>
 void mma_tf32(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) Row sums[16];

@@ -10,7 +10,8 @@ namespace workbench::ptx {
 namespace {
 
 typedef s32 Integers __attribute__((vector_size(32)));
-typedef u16 Pairs __attribute__((vector_size(32)));  // of neighbours along K, for eight columns
+// Pairs of neighbours along K, for eight columns.
+typedef u16 Pairs __attribute__((vector_size(32)));
 
 // The sum of a pair's two products.
 inline Integers multiply_pairs(Pairs a, Pairs b) {

@@ -1,8 +1,8 @@
-// mma of 4- and 1-bit integers with 32-bit sums, and the small ones of 8 bits (matrix_bytes.cpp has
-// the others).
+// mma of 4-bit and 1-bit integers with 32-bit sums, and the smallest shapes of 8-bit integers
+// (matrix_bytes.cpp has the larger ones).
 //
-// A register holds an 8-row tile, 16 bytes a row: lane 4r + c has bytes 4c to 4c + 3 of row r. For
-// B the rows are n. The sums wrap, or with .satfinite stop at the ends of s32.
+// A register holds a tile of 8 rows with 16 bytes each: lane 4r + c has bytes 4c to 4c + 3 of row
+// r. For B the rows are n. Sums wrap, or with .satfinite saturate to s32.
 #include <algorithm>
 #include <limits>
 
@@ -11,7 +11,7 @@
 namespace workbench::ptx {
 namespace {
 
-// Products of one row of A with one column of B, 16 bytes each.
+// The product of one row of A with one column of B, 16 bytes each.
 template <class A, class B>
 struct Bytes {
   static s32 dot(const u8* a, const u8* b) {

@@ -1,4 +1,4 @@
-// Matrices between memory and the fragments of a warp: ldmatrix, stmatrix, and wmma.load and
+// Matrices between memory and the fragments of a warp: ldmatrix, stmatrix, wmma.load and
 // wmma.store.
 #include <algorithm>
 
@@ -10,13 +10,13 @@ namespace {
 
 constexpr u32 kRowBytes = 16;
 
-// Where the rows of the matrices lie: lanes 8 * index to 8 * index + 7 name the eight of matrix
-// `index`.
+// The addresses of the matrices' rows: lanes 8 * index to 8 * index + 7 give the eight rows of
+// matrix `index`.
 template <bool Observed>
 class Rows {
  public:
-  Request request;  // not filled for a bare launch whose rows can all be accessed
-  u32 accessible;   // rows
+  Request request;  // left empty in a bare launch whose rows are all valid
+  u32 accessible;   // mask of the valid rows
 
   Rows(u8* registers, const Instruction& in, Warp& warp, bool is_write)
       : shared_(warp.block->shared) {
@@ -39,7 +39,7 @@ class Rows {
   }
 
  private:
-  // Finds where all rows lie in shared memory, or returns false if that is outside or misaligned.
+  // Finds rows that are all in shared memory. Returns false if one is outside or misaligned.
   bool find_narrow(u8* registers, const Instruction& in, u32 last) {
     const Words* from = at<const Words>(registers, in.address);
     Words outside{}, low_bits{};
@@ -77,7 +77,7 @@ class Rows {
   alignas(64) u32 offsets_[kLanes];
 };
 
-// Eight rows from memory; those that cannot be accessed are 0.
+// Reads eight rows; invalid ones read as 0.
 template <bool Observed>
 inline void load_rows(const Rows<Observed>& rows, u32 matrix, Halves (&tile)[8]) {
   if (!Observed || (rows.accessible >> 8 * matrix & 0xff) == 0xff) {
@@ -90,7 +90,7 @@ inline void load_rows(const Rows<Observed>& rows, u32 matrix, Halves (&tile)[8])
     std::memcpy(&tile[row], rows[8 * matrix + row], kRowBytes);
 }
 
-// Eight rows to a register.
+// Writes eight rows to a register.
 inline void write_tile(u8* registers, Slot slot, u32 mask, const Halves (&tile)[8]) {
   if (mask == kAllLanes) {
     Halves* to = at<Halves>(registers, slot);
@@ -114,10 +114,10 @@ void load_matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
-// ---- elements of 8 bits, and of fewer that become 8. The CuTe layouts of copy_traits_sm100.hpp
-// ---- say where they go: the pictures of the PTX ISA are of those ----
+// ---- elements of 8 bits, and smaller ones that widen to 8. Their positions follow the CuTe
+// layouts of copy_traits_sm100.hpp, which the pictures of the PTX ISA also show ----
 
-// Sixteen elements of `Bits` bits, one after the other, to the low bits of a byte each.
+// Spreads sixteen packed elements of `Bits` bits to the low bits of a byte each.
 template <u32 Bits>
 inline Halves open_row(Halves packed) {
   if constexpr (Bits == 8) return packed;
@@ -133,7 +133,7 @@ inline Halves open_row(Halves packed) {
   return opened;
 }
 
-// .m8n16: a lane has four neighbours of a row.
+// .m8n16: a lane has four adjacent elements of a row.
 template <u32 Bits, bool Observed>
 void load_narrow_rows(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const Rows<Observed> rows(registers, in, warp, false);
@@ -145,8 +145,8 @@ void load_narrow_rows(u8* registers, const Instruction& in, u32 mask, Warp& warp
   }
 }
 
-// .m16n16.trans: of sixteen rows in memory each is a column. The first register has the columns'
-// upper halves, the second one the lower ones.
+// .m16n16.trans: each of the sixteen rows in memory becomes a column. The first register has the
+// columns' upper halves, the second the lower ones.
 template <u32 Bits, bool Observed>
 void load_byte_columns(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const Rows<Observed> rows(registers, in, warp, false);
@@ -186,8 +186,8 @@ void store_matrix(u8* registers, const Instruction& in, u32, Warp& warp) {
     store_lanes(warp, in, rows.request, reinterpret_cast<const u8*>(all), kRowBytes);
 }
 
-// stmatrix .m16n8.trans of bytes: a column of sixteen becomes a row. A lane 4g + c has rows g, then
-// rows g + 8 of the columns 2c and 2c + 1.
+// stmatrix .m16n8.trans of bytes: each column of sixteen becomes a row. Lane 4g + c holds rows g,
+// then rows g + 8, of the columns 2c and 2c + 1.
 template <bool Observed>
 void store_byte_columns(u8* registers, const Instruction& in, u32, Warp& warp) {
   const Rows<Observed> rows(registers, in, warp, true);
@@ -214,14 +214,14 @@ void transpose_matrix(u8* registers, const Instruction& in, u32 mask, Warp&) {
   write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
-// ---- wmma: where the elements of a fragment lie is the decoder's knowledge; here it arrives as
-// numbers ----
+// ---- wmma: the decoder knows the positions of a fragment's elements, and passes them as numbers
+// ----
 
-// The stride is the leading dimension in elements. A lane 4g + c has in part p of register r the
-// element at row g + (rows of r's set bits), column c * step + p + (their columns) of a matrix
-// whose rows are A's m, B's n, C's m. `rows` and `columns` have one byte per bit of r; a bit whose
-// row is 255 repeats the register without it. `by_row`: neighbours in a row are neighbours in
-// memory.
+// The stride is the leading dimension in elements. In part p of register r, lane 4g + c has the
+// element at row g + (rows of r's set bits), column c * step + p + (columns of r's set bits), of a
+// matrix whose rows are A's m, B's n, C's m. `rows` and `columns` have one byte for each bit of r;
+// a bit whose row is 255 repeats the register without it. `by_row`: elements adjacent in a row are
+// adjacent in memory.
 struct Fragment : operands::Fragment {
   explicit Fragment(const Instruction& in) : operands::Fragment(in.fragment) {}
 
@@ -239,8 +239,8 @@ struct Fragment : operands::Fragment {
     const u64 row = lane / 4 + sum(rows, r), column = lane % 4 * step + part + sum(columns, r);
     return (by_row ? row * apart + column : column * apart + row) * bits / 8;
   }
-  // A register takes one access where its elements are neighbours, else one for each. Two registers
-  // of an accumulator that are neighbours share one.
+  // Accesses of a register: one if its elements are adjacent, otherwise one for each element. Two
+  // adjacent registers of an accumulator share one.
   u32 accesses() const { return by_row ? 1 : parts; }
   u32 together() const { return by_row ? step / parts : 1; }
   u32 bytes() const { return bits * parts / accesses() * together() / 8; }
@@ -307,7 +307,7 @@ void load_fragment(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 template <Space S, bool Wide>
 void store_fragment(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   using Word = std::conditional_t<Wide, u64, u32>;
-  // The lanes wait for each other here, and what they store comes of what all of them loaded.
+  // The lanes wait for each other here, so that each store follows the loads of all lanes.
   if (warp.block->shadow) warp.block->shadow->meet_lanes(warp.agent);
   const Fragment fragment(in);
   const Bases bases(registers, in, fragment);

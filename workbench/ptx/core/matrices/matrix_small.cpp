@@ -1,7 +1,7 @@
-// mma of factors of 8, 6 and 4 bits whose types need not agree, and mma with block scales.
+// mma of factors of 8, 6 and 4 bits, whose types may differ, and mma with block scales.
 //
-// Factors become f16 of a scale of their type's own, by a function that the type names; from there
-// on all types are one. Products are exact and summed in K's order, as those of matrix_bytes.cpp.
+// A function of each type turns factors into f16, scaled by a constant of the type; after that all
+// types are treated alike. Products are exact and summed in the order of K, as in matrix_bytes.cpp.
 #include <array>
 #include <cmath>
 
@@ -11,7 +11,8 @@
 namespace workbench::ptx {
 namespace {
 
-// Factors of a type. `spread` takes 32 bytes of them; its f16 are smaller by `scale`.
+// A factor type. `spread` converts 32 bytes of factors to f16, which are smaller than the factors
+// by `scale`.
 struct Type {
   void (*spread)(const u8* from, Halves* eights);
   f32 scale;
@@ -25,7 +26,7 @@ Type type_of() {
 
 using Register = const u8*;
 
-// A register of a fragment: eight rows, or columns, with 16 factors along K each.
+// Converts a register of a fragment: eight rows, or columns, with 16 factors along K each.
 inline void spread_register(const Type& type, Register from, Halves (&eights)[8][2]) {
 #pragma GCC unroll 4
   for (u32 pair = 0; pair < 4; ++pair) type.spread(from + kSpreadBytes * pair, eights[2 * pair]);
@@ -60,14 +61,14 @@ inline void widen_rows(const Type& type, const Register* registers, f32* a) {
   }
 }
 
-// The factors of a product: A by halves of eight rows.
+// The factors of a product; A in two halves of eight rows.
 template <u32 Steps>
 struct Operands {
   static constexpr u32 kDepth = 16 * Steps;
   alignas(64) f32 a[2][8 * kDepth];
   alignas(64) Row b[kDepth];
 
-  // `left`: the registers of the upper half, then those of the lower one.
+  // `left`: the registers of A's upper half, then those of its lower half.
   Operands(const Type& type_a, const Type& type_b, const Register (&left)[2][Steps],
            const Register (&right)[Steps]) {
     widen_columns<Steps>(type_b, type_a.scale * type_b.scale, right, b);
@@ -75,7 +76,7 @@ struct Operands {
   }
 };
 
-// multiply_add of tiles.hpp, of 16 x 8 x 32.
+// multiply_add of tiles.hpp for 16 x 8 x 32.
 template <class Sum>
 [[gnu::noinline]] void multiply_add(const Type& type_a, const Type& type_b, u8* registers,
                                     const Instruction& in, u32 mask) {
@@ -104,13 +105,13 @@ struct UE4M3 {
   static f32 decode(u8 code) { return E4M3::decode(code & 0x7f); }
 };
 
-// A scale for `Chunks` runs of K each of `Count` rows of A or columns of B.
+// The scales of `Count` rows of A or columns of B, each with `Chunks` runs of K.
 template <u32 Count, u32 Chunks>
 struct Scales {
   u8 code[Count][Chunks];
   alignas(32) f32 value[Chunks][Count];
 
-  // `lane_of` says which lane has those of a row or column; they begin at byte `first`.
+  // lane_of(row or column) is the lane that holds its scales; they begin at byte `first`.
   template <class Format, class F>
   void read(const u32* data, u32 first, Format, F lane_of) {
     for (u32 i = 0; i < Count; ++i) {
@@ -122,7 +123,8 @@ struct Scales {
     }
   }
 
-  // Whether factors and products stay exact in f32 with them: powers of two from -46 to 46, or NaN.
+  // Whether factors and products stay exact in f32 with these scales: powers of two from -46 to 46,
+  // or NaN.
   bool moderate() const {
     for (const auto& each : code)
       for (const u8 one : each)
@@ -131,12 +133,12 @@ struct Scales {
   }
 };
 
-// The products one by one, where a factor times its scale could leave f32: half of the exponents'
-// sum goes to each factor.
+// Multiplies one by one, where a factor times its scale could leave the range of f32: each factor
+// gets half of the sum of the exponents.
 template <u32 Depth, u32 Chunks>
 void multiply_far(const f32* a, const Row* b, const Scales<16, Chunks>& of_a,
                   const Scales<8, Chunks>& of_b, u32 first_row, Row (&sums)[8]) {
-  constexpr int kFar = 190;  // products of all but 0 are infinite, or lost
+  constexpr int kFar = 190;  // beyond this exponent every product but 0 overflows or vanishes
   for (u32 row = 0; row < 8; ++row) {
     for (u32 column = 0; column < 8; ++column) {
       f32 sum = sums[row][column];
@@ -156,7 +158,8 @@ void multiply_far(const f32* a, const Row* b, const Scales<16, Chunks>& of_a,
   }
 }
 
-// Of a register of 4 bits: the first and the second 16 along K, in the middle of a byte each.
+// Splits a register of 4-bit factors into the first and the second 16 along K, each in the middle
+// of a byte.
 inline void open_nibbles(Register from, u8 (&to)[2][128]) {
   typedef u8 Sixteen __attribute__((vector_size(16)));
   for (u32 row = 0; row < 8; ++row) {
@@ -198,7 +201,7 @@ template <u32 Steps, u32 Chunks, class Format>
 
   const u64 selectors = at<const u64>(registers, in.selectors)[first_lane(mask)];
   const auto selector = [&](u32 i) { return static_cast<u32>(selectors >> 16 * i & 0xffff); };
-  // Other selectors are undefined, and the decoder refuses those that it sees.
+  // Other selectors are undefined; the decoder refuses constant ones.
   const u32 byte_a = selector(0) & (4 - Chunks), thread_a = selector(1) & 1;
   const u32 byte_b = selector(2) & (4 - Chunks), thread_b = selector(3) & 3;
   Scales<16, Chunks> of_a;
@@ -248,7 +251,8 @@ constexpr bool kByte = std::is_same_v<T, E4M3> || std::is_same_v<T, E5M2>;
 
 template <class A, class B>
 void add_pair(Table& table, const std::string& types) {
-  if constexpr (!kByte<A> || !kByte<B>) {  // matrix_bytes.cpp has the others
+  // matrix_bytes.cpp has the rest.
+  if constexpr (!kByte<A> || !kByte<B>) {
     add(table, "m16n8k32.f32." + types + ".f32", &mma_small<A, B, f32>, false);
     add(table, "m16n8k32.f16." + types + ".f16", &mma_small<A, B, Half>, false);
   }

@@ -1,15 +1,15 @@
-// mma.sp: products of a sparse A, which are those of the dense mma of A with its zeros.
+// mma.sp: products of a sparse A, computed by the dense mma of A with its zeros filled in.
 //
-// A register of a sparse fragment has 16 stored bytes of each of eight rows, and 32 bytes of A with
-// its zeros. A product has one or two such halves along K, for each of which the handler of the
-// dense mma runs, on registers of its own. Sums stay in f32, and of integers C is added last, so
-// that the whole is rounded or saturated once.
+// A register of a sparse fragment has 16 stored bytes of each of eight rows, which are 32 bytes of
+// A with its zeros. A product has one or two such halves along K; the handler of the dense mma runs
+// for each, on temporary registers. Sums stay in f32, and C of integers is added last, so that the
+// result is rounded or saturated once.
 //
-// Of four lanes, those of the rows g and g + 8, the selector says which have the metadata (PTX ISA,
-// "Matrix fragments for multiply-accumulate operation with sparse matrix A"). Factors of 16 bits
-// and more have 16 bits of it for a row's half: the lower bits of a lane are for row g, the upper
-// ones for row g + 8, and the next lane has the next half. Smaller factors have 32 bits: the next
-// lane has row g + 8, and the lanes behind both the next half.
+// The selector says which of the four lanes of rows g and g + 8 hold the metadata (PTX ISA, "Matrix
+// fragments for multiply-accumulate operation with sparse matrix A"). Factors of 16 bits and more
+// have 16 bits of metadata for half a row: a lane's lower bits are for row g, its upper bits for
+// row g + 8, and the next lane has the next half. Smaller factors have 32 bits: the next lane has
+// row g + 8, and the lanes behind both have the next half.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -28,19 +28,19 @@ enum class Sum : u8 { f32_, f16_, wrapping, saturating };
 
 struct SparseForm {
   std::string name;
-  std::string dense;  // of half of K, with sums in f32 or s32
+  std::string dense;  // name of the dense instruction, for half of K, with sums in f32 or s32
   bool is_small;      // factors of 8 bits and less
   bool is_tf32;
   u32 halves;
   Sum sum;
-  u32 scales;  // of a row, 0 where there are none
+  u32 scales;  // scales of a row; 0 without scales
   Handler run_dense = nullptr;
 };
 
 constexpr u32 kRegisterBytes = kLanes * sizeof(u32);
-constexpr u32 kRowBytes = 16;  // of a register
+constexpr u32 kRowBytes = 16;  // bytes of a row in one register
 
-// The registers that the dense handlers run on.
+// The temporary registers of the dense handlers.
 struct alignas(64) Scratch {
   u8 sums[4][kRegisterBytes], a[4][kRegisterBytes], b[2][kRegisterBytes];
   u8 scale_a[kRegisterBytes], scale_b[kRegisterBytes], selectors[2 * kRegisterBytes];
@@ -132,7 +132,7 @@ void SparseTask::expand_a(u32 half) {
   }
 }
 
-// The dense product of a half has as many scales of a row as the sparse one, each for half as many
+// The dense product of a half has as many scales in a row as the sparse one, each for half as many
 // elements.
 void SparseTask::fetch_scales(u32 half) {
   const u64* selectors = at<const u64>(registers_, product_.selectors);
@@ -148,7 +148,8 @@ void SparseTask::fetch_scales(u32 half) {
   };
   fetch(product_.scale_a, 0, scratch_.scale_a);
   fetch(product_.scale_b, 1, scratch_.scale_b);
-  constexpr u64 threads = 0xffff0000ffff0000u;  // the selected bytes come first now
+  // The selected bytes come first now.
+  constexpr u64 threads = 0xffff0000ffff0000u;
   std::fill_n(reinterpret_cast<u64*>(scratch_.selectors), kLanes, mine & threads);
 }
 
@@ -285,7 +286,7 @@ constexpr std::array<Handler, kForms> list_handlers(std::index_sequence<Numbers.
 
 }  // namespace
 
-// Behind all dense ones: it looks for their handlers.
+// Called after all dense instructions were added, as it looks up their handlers.
 void add_sparse_matrix(Table& table) {
   constexpr std::array<Handler, kForms> handlers =
       list_handlers(std::make_index_sequence<kForms>{});

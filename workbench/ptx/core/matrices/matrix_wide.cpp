@@ -1,7 +1,7 @@
-// mma with floating-point sums by vectors of 512 bits, where the processor has them (wide.hpp).
+// mma with floating-point sums by 512-bit vectors, on processors that have them (wide.hpp).
 //
-// The results are those of the handlers whose place these take, bit for bit: products are exact and
-// summed in K's order.
+// Results are the same, bit for bit, as those of the handlers that these replace: products are
+// exact and summed in the order of K.
 #include "matrices/wide.hpp"
 #include "processor.hpp"
 #include "warp.hpp"
@@ -38,7 +38,7 @@ PTX_WIDE void widen_b(const u8* from, Tf32, f32* b) {
   }
 }
 
-// Of 8 bits, times a scale.
+// The same for factors of 8 bits, multiplied by a scale.
 template <class T>
 void widen_bytes(const u8* from, f32 scale, f32* b) {
   alignas(kVector) Row rows[16];
@@ -50,7 +50,8 @@ void widen_bytes(const u8* from, f32 scale, f32* b) {
   }
 }
 
-// ---- B of 8 bits by tables, where the processor looks up bytes: the upper 16 bits as f32 ----
+// ---- 8-bit B by table lookup, on processors that can look up bytes: gives the upper 16 bits of
+// each f32 ----
 
 #define PTX_LOOK_UP gnu::target("avx512f,avx512bw,avx512vbmi")
 
@@ -70,7 +71,7 @@ struct Codes {
 template <class T, class A>
 const Codes<T> kCodes(kScale<A>);  // of factors for A
 
-// Sixteen codes of 64 as f32.
+// Converts sixteen of 64 codes to f32.
 template <u32 Part>
 struct Sixteen {
   alignas(kVector) u8 from[kVector];
@@ -101,15 +102,18 @@ template <class T, class A>
     const __m512i size =
         _mm512_permutex2var_epi8(load(table.high), codes, load(table.high + kVector));
     const __m512i low = _mm512_permutex2var_epi8(load(table.low), codes, load(table.low + kVector));
-    const __m512i high = _mm512_ternarylogic_epi32(  // size | (codes & sign)
-        size, codes, _mm512_set1_epi8(static_cast<char>(0x80)), 0xf8);
+    // Size
+    //
+    // (codes & sign).
+    const __m512i high =
+        _mm512_ternarylogic_epi32(size, codes, _mm512_set1_epi8(static_cast<char>(0x80)), 0xf8);
     pick<0>(high, low, b), pick<1>(high, low, b), pick<2>(high, low, b), pick<3>(high, low, b);
   }
 }
 
 // ---- the products ----
 
-// Adds those of column C of each row of A's vectors.
+// Adds the products of column C for each row in A's vectors.
 template <u32 C, u32 Columns>
 PTX_WIDE void multiply(const __m512 (*a)[Columns], const f32* b, __m512* sums) {
 #pragma GCC unroll 4
@@ -136,7 +140,7 @@ PTX_WIDE void read_sums(u8* registers, const u32* slots, u32 group, __m512* sums
   }
 }
 
-// As to_half: every NaN becomes the canonical one.
+// Like to_half: every NaN becomes the canonical one.
 PTX_WIDE __m512i narrow(__m512 values) {
   const __m512i halves =
       _mm512_cvtepu16_epi32(_mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -156,7 +160,7 @@ PTX_WIDE void write_sums(const __m512* sums, u32 mask, u8* registers, const u32*
   }
 }
 
-// multiply_add of tiles.hpp. `Tables`: B of 8 bits by tables.
+// multiply_add of tiles.hpp. `Tables`: convert 8-bit factors of B by table lookup.
 template <class A, class B, u32 Steps, class D, class C, bool Tables>
 [[PTX_WIDE_TARGET]] void multiply_add_wide(u8* registers, const Instruction& in, u32 mask, Warp&) {
   constexpr u32 depth = kDepth<A>;
@@ -172,7 +176,8 @@ template <class A, class B, u32 Steps, class D, class C, bool Tables>
     else
       widen_bytes<B>(from, kScale<A>, b[step]);
   }
-  asm("" : "+m"(b));  // or the compiler would take fours out of vectors, and not from memory
+  // Otherwise the compiler would extract parts of vectors instead of loading them from memory.
+  asm("" : "+m"(b));
   __m512 sums[2 * kGroups];
 #pragma GCC unroll 4
   for (u32 group = 0; group < kGroups; ++group)

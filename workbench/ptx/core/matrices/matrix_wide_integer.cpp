@@ -1,4 +1,4 @@
-// mma of 8-bit integers by vectors of 512 bits, where the processor has them (wide.hpp).
+// mma of 8-bit integers by 512-bit vectors, on processors that have them (wide.hpp).
 #include "matrices/wide.hpp"
 #include "processor.hpp"
 #include "warp.hpp"
@@ -13,9 +13,9 @@ namespace {
 
 using namespace wide;
 
-// The processor multiplies unsigned bytes by signed ones. Where both factors are signed or both are
-// unsigned, those of A are taken 128 off, which adds 128 times each column's sum of B to the
-// products, or takes it away.
+// The processor multiplies unsigned bytes by signed ones. Where both factors are signed or both
+// unsigned, A is shifted by 128; this adds (or subtracts) 128 times the sum of B's column, which is
+// corrected in the sums.
 template <class A, class B>
 struct Dot {
   static constexpr bool moved = std::is_same_v<A, B>, unsigned_a = std::is_signed_v<B>;
@@ -24,11 +24,11 @@ struct Dot {
   PTX_DOT static __m512i add(__m512i sums, __m512i a, __m512i b) {
     return unsigned_a ? _mm512_dpbusd_epi32(sums, a, b) : _mm512_dpbusd_epi32(sums, b, a);
   }
-  // A's zero, in every byte.
+  // The representation of A's zero, in every byte.
   PTX_DOT static __m512i zero() { return _mm512_set1_epi8(static_cast<char>(moved ? 0x80 : 0)); }
 };
 
-// A register of B by fours along K: the even columns of each, then the odd ones.
+// Orders a register of B by fours along K: the even columns of each, then the odd ones.
 PTX_DOT void order_b(const u8* from, u32* b) {
   static constexpr Order<u32, 4> order;
 #pragma GCC unroll 2
@@ -57,23 +57,24 @@ PTX_DOT void multiply(const __m512i* a, const u32* b, __m512i* sums, __m512i* ex
       excess[odd] = Factors::add(excess[odd], Factors::zero(), columns[odd]);
 }
 
-// The sum, or the end of s32 that it is beyond.
+// The sum, saturated to s32.
 PTX_DOT __m512i add_saturating(__m512i a, __m512i b) {
   const __m512i sum = _mm512_add_epi32(a, b);
-  const __m512i beyond =  // its sign is neither that of a nor that of b
-      _mm512_and_si512(_mm512_xor_si512(a, sum), _mm512_xor_si512(b, sum));
+  // Its sign differs from those of a and b.
+  const __m512i beyond = _mm512_and_si512(_mm512_xor_si512(a, sum), _mm512_xor_si512(b, sum));
   const __m512i end =
       _mm512_xor_si512(_mm512_srai_epi32(a, 31), _mm512_set1_epi32(static_cast<int>(0x7fffffffu)));
   return _mm512_mask_mov_epi32(sum, _mm512_cmplt_epi32_mask(beyond, _mm512_setzero_si512()), end);
 }
 
-// mma_integer_bytes of matrix_bytes.cpp.
+// The same as mma_integer_bytes of matrix_bytes.cpp.
 template <class A, class B, u32 Steps, bool Saturate>
 [[PTX_DOT_TARGET]] void multiply_integers_wide(u8* registers, const Instruction& in, u32 mask,
                                                Warp&) {
   alignas(kVector) u32 b[Steps][kLanes];
   for (u32 step = 0; step < Steps; ++step) order_b(registers + in.product.b[step], b[step]);
-  asm("" : "+m"(b));  // or the compiler would take fours out of vectors, and not from memory
+  // Otherwise the compiler would extract parts of vectors instead of loading them from memory.
+  asm("" : "+m"(b));
   __m512i sums[2 * kGroups] = {}, excess[2] = {};
 #pragma GCC unroll 2
   for (u32 step = 0; step < Steps; ++step) {

@@ -10,7 +10,7 @@ namespace workbench::ptx {
 
 enum class Specials { infinity, nan, none };
 
-// A code is a sign and a magnitude in its lowest bits; magnitudes count upwards.
+// A format. A code is a sign bit and, below it, a magnitude; codes of larger magnitudes are larger.
 template <int ExponentBits, int MantissaBits, int Bias, Specials Special>
 struct Small {
   static constexpr u32 kTop = (1u << ExponentBits) - 1;
@@ -36,9 +36,10 @@ struct Small {
     return bits & kSign ? -value : value;
   }
 
-  // Nearest even; overflow and infinity stop at the largest finite value (.satfinite).
+  // Rounds to nearest even; overflow and infinity become the largest finite value (.satfinite).
   static u8 encode(f32 value) {
-    if (value != value) return kNaN;  // PTX: without a sign
+    // PTX: the NaN has no sign.
+    if (value != value) return kNaN;
     const u8 sign = bits_as<u32>(value) >> 31 ? kSign : 0;
     const f32 size = std::fabs(value);
     if (size >= decode(kLargest)) return sign | kLargest;
@@ -50,7 +51,7 @@ struct Small {
     return sign | code(steps, scale);
   }
 
-  // .rs: sixteen random bits are added to the highest of those that are cut off.
+  // .rs: adds sixteen random bits to the highest of the discarded bits.
   static u8 encode_randomly(f32 value, u32 random) {
     if (value != value) return kNaN;
     const u32 bits = bits_as<u32>(value);
@@ -58,14 +59,15 @@ struct Small {
     if (std::fabs(value) >= decode(kLargest)) return sign | kLargest;
     const int exponent = static_cast<int>(bits >> 23 & 0xff) - 127;
     const int scale = std::max(exponent, 1 - Bias) - MantissaBits;
-    const int cut = scale - (exponent - 23);  // bits
+    const int cut = scale - (exponent - 23);  // number of discarded bits
     if (cut >= 40) return sign;
     const u64 significand = (bits & 0x7fffffu) | 0x800000u;
     return sign | code(static_cast<u32>((significand + (u64{random} << (cut - 16))) >> cut), scale);
   }
 
  private:
-  // Rounding may carry into the next binade: the encoding is contiguous, so that adding works.
+  // Rounding may carry into the next binade; magnitudes are contiguous there, so adding still
+  // works.
   static u8 code(u32 steps, int scale) {
     if (steps == 0) return 0;
     const u32 biased = static_cast<u32>(scale + MantissaBits + Bias);
@@ -81,14 +83,14 @@ using E2M3 = Small<2, 3, 1, Specials::none>;
 using E3M2 = Small<3, 2, 3, Specials::none>;
 using E2M1 = Small<2, 1, 1, Specials::none>;
 
-// UE8M0: code e is 2 to the e - 127, and 255 is NaN. Conversions see magnitudes.
+// UE8M0: code e is 2 to the e - 127, and 255 is NaN. Conversions ignore the sign.
 struct PowerOfTwo {
   static f32 decode(u8 code) {
     if (code == 0xff) return bits_as<f32>(0x7fffffffu);
     return bits_as<f32>(code ? u32{code} << 23 : 1u << 22);
   }
 
-  // Down, or up to the next power. `Finite`: overflow stops at the largest one.
+  // Rounds down, or up to the next power. `Finite`: overflow becomes the largest power.
   template <bool Up, bool Finite>
   static u8 encode(f32 value) {
     const u32 bits = bits_as<u32>(value) & 0x7fffffffu;

@@ -1,8 +1,8 @@
-// Sparse A, of which half of the elements are stored, and the metadata that says where they belong
-// (PTX ISA, "Sparse matrix storage").
+// Sparse A, which stores half of its elements, with metadata for their positions (PTX ISA, "Sparse
+// matrix storage").
 //
-// Four bits of metadata place two stored units among four: the lower two bits are the place of the
-// first one. A unit is an element of 16 or 8 bits, two elements of 4 bits, or half an element of
+// Four bits of metadata place two stored units among four; the lower two bits are the position of
+// the first. A unit is an element of 16 or 8 bits, two elements of 4 bits, or half an element of
 // TF32.
 #pragma once
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace workbench::ptx::sparse {
 
-// Which values of four bits are allowed, a bit for each of the sixteen.
+// The allowed values of four bits of metadata, a bit for each of the sixteen.
 enum class Allowed : u16 {
   distinct = 0x7bde,    // mma.sp and wgmma.sp: two different places
   ascending = 0x7310,   // mma.sp::ordered_metadata
@@ -21,9 +21,9 @@ enum class Allowed : u16 {
 
 constexpr u32 kNone = ~0u;
 
-// The number of the first four bits of `count` that are not allowed, or kNone. CUTLASS' compressor
-// writes 0b0000 where all four elements are zero, and it does not matter then: a launch that is not
-// strict passes over chunks for which is_zero(chunk) holds.
+// The index of the first of `count` groups of four bits that is not allowed, or kNone. CUTLASS'
+// compressor writes 0b0000 where all four elements are zero, which is harmless; so a launch that is
+// not strict ignores chunks for which is_zero(chunk) holds.
 template <class F>
 inline u32 first_fault(u32 metadata, u32 count, Allowed allowed, bool strict, F is_zero) {
   for (u32 chunk = 0; chunk < count; ++chunk)
@@ -33,7 +33,7 @@ inline u32 first_fault(u32 metadata, u32 count, Allowed allowed, bool strict, F 
   return kNone;
 }
 
-// Whether both units that are stored of a chunk are zero.
+// Whether both stored units of a chunk are zero.
 template <class Unit>
 inline bool is_zero(const u8* stored, u32 chunk) {
   Unit units[2];
@@ -47,8 +47,8 @@ inline std::string bits_text(u32 four) {
   return text;
 }
 
-// What is wrong with the four bits, and what belongs there. `where` names the place of the
-// metadata, from whose bit `begin` on they lie.
+// Describes four bits that are not allowed, and the allowed values. `where` names the metadata; the
+// four bits begin at bit `begin`.
 inline std::string fault_text(const std::string& where, u32 begin, u32 four, Allowed allowed) {
   std::string text = "bits " + std::to_string(begin) + " to " + std::to_string(begin + 3) + " of " +
                      where + " are " + bits_text(four) + ", where ";
@@ -69,8 +69,8 @@ inline std::string place_in_lane(u32 lane) {
   return "the metadata of lane " + std::to_string(lane);
 }
 
-// Reports the first of `count` times four bits that are not allowed. `metadata` begins with them;
-// its first bit is bit `begin` of the word that place() names.
+// Reports the first of `count` groups of four bits that is not allowed. `metadata` begins with
+// them; its first bit is bit `begin` of the word that place() names.
 template <class F, class P>
 inline void check(Warp& warp, const Instruction& in, u32 lane, u32 metadata, u32 begin, u32 count,
                   Allowed allowed, F is_zero, P place) {
@@ -80,8 +80,8 @@ inline void check(Warp& warp, const Instruction& in, u32 lane, u32 metadata, u32
                       fault_text(place(), begin + 4 * fault, metadata >> 4 * fault & 15, allowed));
 }
 
-// 32 bytes of a row from the 16 that are stored, in units of `Unit`. Metadata has four bits for
-// each two of them.
+// Expands the 16 stored bytes of a row to 32, in units of `Unit`. Metadata has four bits for every
+// two units.
 template <class Unit>
 inline void expand(const u8* stored, u32 metadata, u8* full) {
   constexpr u32 chunks = 8 / sizeof(Unit);
@@ -94,8 +94,8 @@ inline void expand(const u8* stored, u32 metadata, u8* full) {
   std::memcpy(full, to, sizeof to);
 }
 
-// The place along K of the stored element `number` of a row, for the four bits of its chunk.
-// `in_pairs`: two elements are a unit.
+// The position along K of the stored element `number` of a row, from the four bits of its chunk.
+// `in_pairs`: a unit is two elements.
 inline u32 place_of(u32 number, u32 four, bool in_pairs) {
   const u32 unit = in_pairs ? number / 2 : number;
   const u32 place = 4 * (unit / 2) + (four >> 2 * (unit % 2) & 3);

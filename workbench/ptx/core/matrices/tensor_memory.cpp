@@ -16,7 +16,7 @@ constexpr const char* kFences =
     "put tcgen05.fence::before_thread_sync before and tcgen05.fence::after_thread_sync behind what "
     "the threads synchronise by, and ";
 
-// What has to happen between an access and those that come after it.
+// The instruction or wait that is needed after an access of this kind, for the message.
 const char* remedy(TensorAccess earlier) {
   switch (earlier) {
     case TensorAccess::load:
@@ -68,7 +68,7 @@ u32 TensorMemory::allocate(u32 columns, s32 pc) {
     used_ |= units;
     least_ = std::min(least_, columns);
     allocations_.push_back({first, columns, pc});
-    // NaNs and -1, as in shared memory: whoever reads it before writing gets no friendly zero.
+    // NaNs and -1, as in shared memory, so that a read before any write shows.
     std::memset(column(first), 0xff, columns * kRows * sizeof(u32));
     if (!shadow_.empty()) std::fill(cells_of(first, 0), cells_of(first + columns, 0), Cell{});
     return first;
@@ -131,7 +131,7 @@ void TensorMemory::fence_after(Warp& warp) {
         warp.block->shadow->clocks.seen(warp.agent);
 }
 
-// Whether an access of a warp comes after an earlier one, as far as what it has seen tells.
+// Whether an earlier access comes before a warp's later one, by the clocks that the warp has seen.
 bool TensorMemory::is_before(const Warp& warp, const Access& earlier, const Access& later) {
   const Clocks& clocks = warp.block->shadow->clocks;
   if (earlier.kind == TensorAccess::none || earlier.clock < clocks.start()) return true;
@@ -143,11 +143,11 @@ bool TensorMemory::is_before(const Warp& warp, const Access& earlier, const Acce
   return is_issued(later.kind) && (earlier.agent == later.agent || seen(Clocks::issued_products));
 }
 
-// Likewise, of what it had seen at its last fence.
+// The same, by the clocks that it had seen at its last fence.
 bool TensorMemory::is_fenced(const Warp& warp, const Access& earlier, const Access& later) {
   const Clocks& clocks = warp.block->shadow->clocks;
   if (earlier.kind == TensorAccess::none || earlier.clock < clocks.start()) return true;
-  // The later access's own block: that of a pair's product may be the other one.
+  // The order of the later access' own block; a pair's product may involve the other block.
   const WarpOrder& order = warp.block->tensor->orders_[static_cast<std::size_t>(warp.index)];
   const auto seen = [&](Clocks::Part part) {
     return !order.fenced.empty() &&

@@ -1,14 +1,14 @@
 // Tensor memory: 128 lanes of 512 columns of 32 bits, which a block allocates by columns (PTX ISA,
 // "Tensor Memory"). Products keep their sums there; warps load and store it.
 //
-// Everything happens when it is issued, which is as early as a GPU may. What it may be reordered
-// with there is a matter of checks: of each column and sixteen lanes the last write and two reads
-// are known, and an access races with one that it does not come after. Loads and stores are over
-// at tcgen05.wait; products, copies and shifts at the mbarrier of a tcgen05.commit, and they keep
-// the order in which they were issued (Clocks::Part). A strict launch asks for both fences
-// too, which Triton does not write: loads and stores count for other warps from
-// tcgen05.fence::before_thread_sync on, and an access comes after what its warp had seen at its
-// last tcgen05.fence::after_thread_sync.
+// Every operation is performed when it is issued, which is the earliest time that a GPU may choose.
+// Checks find operations that a GPU may reorder: for each column and sixteen lanes the last write
+// and two reads are kept, and an access races with one that it does not come after. Loads and
+// stores are complete at tcgen05.wait; products, copies and shifts at the mbarrier of a
+// tcgen05.commit, and they keep the order in which they were issued (Clocks::Part). A strict launch
+// also requires both fences, which Triton does not write: other warps see loads and stores from
+// tcgen05.fence::before_thread_sync on, and an access comes after the clocks that its warp had seen
+// at its last tcgen05.fence::after_thread_sync.
 #pragma once
 #include <array>
 #include <vector>
@@ -26,44 +26,45 @@ enum class TensorAccess : u8 { none, load, store, product, copy, shift };
 
 class TensorMemory {
  public:
-  static constexpr u32 kRows = 128, kColumns = 512;  // lanes, as PTX calls its rows
-  static constexpr u32 kUnit = 32;                   // columns that are allocated together
-  static constexpr u32 kRowsTogether = 16;           // that are accessed alike
+  static constexpr u32 kRows = 128, kColumns = 512;  // rows are called lanes in PTX
+  // Columns of an allocation are a multiple of this.
+  static constexpr u32 kUnit = 32;
+  static constexpr u32 kRowsTogether = 16;  // rows that one record of the checks covers
   static constexpr u32 kNowhere = ~0u;
 
   explicit TensorMemory(bool checks);
-  void begin();  // of a block
+  void begin();  // begins a block
 
   u32* column(u32 number) { return cells_.get() + number * kRows; }
 
   // ---- allocation ----
 
-  // The first column, or kNowhere while there are not as many free ones together.
+  // Returns the first column, or kNowhere while there are not enough adjacent free columns.
   u32 allocate(u32 columns, s32 pc);
-  // Whether these columns were allocated together. They are free then.
+  // Frees these columns. Returns false if they were not allocated together.
   bool release(u32 first, u32 columns);
   bool is_allocated(u32 first, u32 columns) const;
-  // The least that was allocated before, since a block may not ask for more later.
+  // The smallest number of columns allocated so far: a block must not allocate more later.
   u32 least() const { return least_; }
-  bool relinquished = false;  // who allocates now waits forever
+  bool relinquished = false;  // after this a further allocation would wait forever
   void report_leaks(Block& block) const;
 
   // ---- checks ----
 
-  // The rows from `row` on, a multiple of sixteen, of columns that are allocated. `kind`: never
-  // none.
+  // Records an access to the rows from `row` on, a multiple of sixteen, of allocated columns.
+  // `kind` is not `none`.
   void access(Warp& warp, const Instruction& in, TensorAccess kind, u32 first, u32 columns, u32 row,
               u32 rows, bool reads, bool writes);
-  // All that was accessed in these columns is over for a warp that gives them back.
+  // Reports accesses in these columns that are not complete for the warp that frees them.
   void check_released(Warp& warp, const Instruction& in, u32 first, u32 columns);
 
   static bool is_strict(const Warp& warp);
-  // tcgen05.wait::ld or ::st of a warp of this block, and its fences.
+  // Executes tcgen05.wait::ld or ::st of a warp of this block, and its fences.
   void wait(Warp& warp, TensorAccess kind);
   void fence_before(Warp& warp);
   void fence_after(Warp& warp);
 
-  // Bytes of shared memory that products and copies read: nobody may write them before the
+  // Notes bytes of shared memory that products and copies read: they must not be written before the
   // mbarrier of their commit.
   void keep(Block& home, const Warp& issuer, u32 offset, u32 bytes);
   // A phase of an mbarrier: its flag (Block::flag) and parity.
@@ -72,10 +73,10 @@ class TensorMemory {
     bool parity;
     bool operator==(const Phase& other) const = default;
   };
-  // A commit arrived in these phases: all that its thread issued before is over then, whichever
-  // commits came between.
+  // A commit will arrive in these phases: then all earlier operations of its thread are complete,
+  // even with other commits in between.
   void committed(const Warp& issuer, std::vector<Phase> arrivals);
-  // Somebody has seen a phase over.
+  // A thread has seen that a phase is over.
   void waited(Phase phase);
   bool reads_shared() const { return !open_.empty() || !commits_.empty(); }
 
@@ -89,7 +90,7 @@ class TensorMemory {
     s32 pc = -1;
     u16 agent = 0;
     TensorAccess kind = TensorAccess::none;
-    u8 warp = 0;  // in its block
+    u8 warp = 0;  // index in its block
   };
   struct Cell {
     Access write, reads[2];
@@ -100,18 +101,18 @@ class TensorMemory {
   };
   struct Commit {
     u32 agent;
-    std::vector<Phase> arrivals;  // any of which tells that it is over
+    std::vector<Phase> arrivals;  // any of these phases shows that it is complete
     std::vector<Reading> readings;
   };
 
   Cell* cells_of(u32 column, u32 row) {
     return shadow_.data() + column * (kRows / kRowsTogether) + row / kRowsTogether;
   }
-  // A warp's part in the order that a strict launch asks for.
+  // The state of a warp for the additional order that a strict launch requires.
   struct WarpOrder {
-    std::vector<u32> fenced;     // what it had seen at its last fence::after_thread_sync
-    std::array<u32, 2> waited;   // clocks up to which its loads and stores are over
-    std::array<bool, 2> issued;  // loads and stores since it last waited
+    std::vector<u32> fenced;     // clocks that it had seen at its last fence::after_thread_sync
+    std::array<u32, 2> waited;   // clocks up to which its loads and stores are complete
+    std::array<bool, 2> issued;  // whether it issued loads or stores since it last waited
   };
 
   static bool is_before(const Warp& warp, const Access& earlier, const Access& later);
@@ -124,11 +125,11 @@ class TensorMemory {
 
   Memory<u32> cells_;  // by column, then by row
   std::vector<Allocation> allocations_;
-  u32 used_ = 0;  // units, by bits
+  u32 used_ = 0;  // allocated units, as bits
   u32 least_ = kColumns;
   std::vector<Cell> shadow_;       // with checks, by column and sixteen rows
   std::vector<WarpOrder> orders_;  // with checks, of the block's warps
-  std::vector<Reading> open_;      // not committed yet
+  std::vector<Reading> open_;      // operations that are not committed yet
   std::vector<Commit> commits_;
 };
 

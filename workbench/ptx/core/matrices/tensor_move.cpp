@@ -1,12 +1,12 @@
-// tcgen05 beside its products: allocation, loads, stores and copies of tensor memory, and what
-// orders them.
+// tcgen05 without its products: allocation, loads, stores and copies of tensor memory, and the
+// instructions that order them.
 //
-// The registers of ld and st as CUTLASS has them (cute/atom/copy_traits_sm100.hpp), t a lane of the
-// warp and i a register: .32x32b has row t and column i; .16x64b row t / 4 + 8 (t % 2) and column
-// 2 i + t / 2 % 2; .16x128b row t / 4 + 8 (i % 2) and column 4 (i / 2) + t % 4; .16x256b row
-// t / 4 + 8 (i / 2 % 2) and column 8 (i / 4) + 2 (t % 4) + i % 2; .16x32bx2 row t % 16 and column
-// i, of lanes from 16 on so many columns further. With 16 bits of each column, a register's two
-// halves are two columns.
+// The registers of ld and st follow CUTLASS (cute/atom/copy_traits_sm100.hpp). For lane t of the
+// warp and register i: .32x32b has row t and column i; .16x64b row t / 4 + 8 (t % 2) and column 2 i
+// + t / 2 % 2; .16x128b row t / 4 + 8 (i % 2) and column 4 (i / 2) + t % 4; .16x256b row t / 4 + 8
+// (i / 2 % 2) and column 8 (i / 4) + 2 (t % 4) + i % 2; .16x32bx2 row t % 16 and column i, plus an
+// offset for lanes from 16 on. With 16 bits of each column, a register's two halves are two
+// columns.
 #include "arithmetic/numeric.hpp"
 #include "codes.hpp"
 #include "matrices/tensor_memory.hpp"
@@ -24,7 +24,7 @@ void misuse(Warp& warp, const Instruction& in, const std::string& text) {
   warp.block->problem(Problem::tensor_misuse, in, warp.thread(0), 0, 0, text);
 }
 
-// False, and told, where lanes of the warp are missing or do not ask for the same.
+// Returns false, after reporting it, if lanes of the warp are missing or their operands differ.
 template <class T>
 bool by_all(Warp& warp, const Instruction& in, u32 mask, const T* values, const char* what) {
   if (mask != warp.all || warp.all != kAllLanes) {
@@ -77,7 +77,7 @@ void allocate(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
                std::to_string(tensor.least()) + ": a block's allocations must not grow");
   const u32 first = tensor.allocate(columns, block.pc_of(in));
   if (first == TensorMemory::kNowhere) {
-    block.polled = true;  // until other columns are given back
+    block.polled = true;  // polls until other columns are freed
     return;
   }
   record_columns(warp, in, RecordedEvent::hold, first, columns);
@@ -123,7 +123,7 @@ Place place_of(TensorShape shape, u32 lane, u32 i) {
   }
 }
 
-// Columns of 32 bits, or of 16 where two are packed, that so many registers cover.
+// The number of columns of 32 bits (or of 16, if two are packed) that the registers cover.
 u32 width_of(TensorShape shape, u32 registers) {
   const bool one_each = shape == TensorShape::l32_b32 || shape == TensorShape::l16_b32_x2;
   return one_each ? registers : 2 * registers;
@@ -194,7 +194,8 @@ void reduce_registers(u8* registers, const std::vector<u32>& slots, u32* out, F 
   }
 }
 
-// With the minimum or maximum of what each lane has loaded; .abs and .NaN as in redux.sync.
+// A load that also returns the minimum or maximum of each lane's values; .abs and .NaN as in
+// redux.sync.
 void move_reduced(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   using Flags = TensorReduction;
   move<true>(registers, in, mask, warp);
@@ -227,8 +228,9 @@ void move_reduced(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 
 // ---- copies from shared memory ----
 
-// Sixteen elements of `bits` bits, in a byte each, from the begin of as many bytes (PTX ISA,
-// "Optional Decompression"). A byte of tensor memory has the four bits of an E2M1 in its middle.
+// Widens sixteen elements of `bits` bits, from the first of sixteen bytes on, to a byte each (PTX
+// ISA, "Optional Decompression"). Tensor memory stores the four bits of an E2M1 in the middle of a
+// byte.
 void widen_elements(u32 bits, const u8* from, u8* to) {
   for (u32 i = 0; i < 16; ++i) {
     const u32 bit = i * bits, two = from[bit / 8] | from[bit / 8 + 1] << 8;
@@ -237,7 +239,7 @@ void widen_elements(u32 bits, const u8* from, u8* to) {
   }
 }
 
-// The row of shared memory that comes to a lane, of a shape that fills all of them.
+// The row of shared memory that is copied to a lane, for a shape that fills all lanes.
 u32 row_of(TensorShape shape, u32 lane) {
   switch (shape) {
     case TensorShape::l64_b128_01_23: return lane / 64 * 32 + lane % 32;
@@ -251,7 +253,7 @@ u32 rows_of(TensorShape shape) {
   return shape == TensorShape::l4_b256 ? 4 : row_of(shape, kRows - 1) + 1;
 }
 
-// Copies a row of a matrix to a lane, `chunks` times 16 bytes.
+// Copies a row of a matrix, `chunks` times 16 bytes, to a lane.
 void copy_row(const Instruction& in, const TensorOperand& operand, u32 row, u32 lane, u32 first,
               Block& target) {
   const u32 bits = in.tensor_move.bits;
@@ -275,8 +277,8 @@ void copy(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   PTX_FOR_EACH_LANE (lane, mask) {
     const u32 address = at<const u32>(registers, in.address)[lane] + static_cast<u32>(in.offset);
     const u32 first = address & 0xffff, top = address >> 16;
-    // Four rows come to a lane of each warp's 32, mostly the last one, which a shift leaves as it
-    // was (CUTLASS, copy_traits_sm100.hpp, SM100_UTCCP_4dp256bit_1cta).
+    // Four rows are copied to a lane of each warp's 32. Mostly it is the last lane, which a shift
+    // leaves unchanged (CUTLASS, copy_traits_sm100.hpp, SM100_UTCCP_4dp256bit_1cta).
     if (of_four ? top >= kLanes : top != 0) {
       misuse(warp, in,
              "a copy to lane " + std::to_string(top) + ", where " +
@@ -306,8 +308,8 @@ void copy(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
-// tcgen05.shift: 32 bytes of every lane but the last one of each warp's 32 become those of the
-// lane behind it; the last one's come by a copy of .4x256b (see copy).
+// tcgen05.shift: replaces 32 bytes of every lane by those of the next lane, except in the last lane
+// of each warp's 32, which a copy of .4x256b fills (see copy).
 void shift(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   constexpr u32 columns = 8;
   PTX_FOR_EACH_LANE (lane, mask) {
@@ -338,7 +340,7 @@ void wait(u8*, const Instruction&, u32, Warp& warp) {
   warp.block->tensor->wait(warp, Kind);
 }
 
-// The assembler's own wait before registers of a load are used (tensor_loads.py).
+// The wait that the assembler inserts before registers of a load are used (tensor_loads.py).
 void wait_unless_strict(u8*, const Instruction&, u32, Warp& warp) {
   if (!TensorMemory::is_strict(warp)) warp.block->tensor->wait(warp, TensorAccess::load);
 }
@@ -349,7 +351,7 @@ void fence(u8*, const Instruction&, u32, Warp& warp) {
   Before ? tensor.fence_before(warp) : tensor.fence_after(warp);
 }
 
-// Arrives at mbarriers, at once, as all that was issued before has happened.
+// Arrives at mbarriers immediately, as every earlier operation has been performed.
 void commit(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   const std::vector<Block*>& blocks = block.cluster->blocks;

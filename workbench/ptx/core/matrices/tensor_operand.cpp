@@ -45,8 +45,8 @@ bool TensorOperand::check(Warp& warp, const Instruction& in, u32 lane, const Blo
     return false;
   };
   if ((bits >> 46 & 7) != 1) return wrong("whose bits 46 to 48 are not 0b001");
-  // PTX ISA, "Valid Combinations of Type-Size, Major-ness and Swizzling". It has no atom along K in
-  // atoms of 32 bytes (its table "Layout for swizzle atoms"), and CUTLASS none either.
+  // PTX ISA, "Valid Combinations of Type-Size, Major-ness and Swizzling". It has no atom along K
+  // for atoms of 32 bytes (its table "Layout for swizzle atoms"), nor has CUTLASS.
   const bool of_32 = layout() == 1;
   if (layout() % 2 && !of_32) return wrong("whose layout, in bits 61 to 63, PTX does not have");
   if (of_32 && !(transposed && together == 4))

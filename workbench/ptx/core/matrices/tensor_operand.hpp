@@ -1,4 +1,4 @@
-// Operands of tcgen05 in shared memory, and the blocks that an instruction is for.
+// Operands of tcgen05 in shared memory, and the blocks that execute an instruction.
 #pragma once
 #include <vector>
 
@@ -7,20 +7,21 @@
 
 namespace workbench::ptx {
 
-// Whether columns are allocated; tells otherwise.
+// Whether columns are allocated; reports it otherwise.
 bool is_ours(Warp& warp, const Instruction& in, u32 first, u32 columns);
 
-// The block, and of .cta_group::2 its pair: those of ranks that differ in the last bit, in their
-// order. Empty, and told, where there is no pair.
+// The block, and for .cta_group::2 both blocks of its pair, whose ranks differ in the last bit, in
+// the order of ranks. Empty, after reporting it, if there is no pair.
 std::vector<Block*> blocks_of(Warp& warp, const Instruction& in, u32 lane, bool pair);
 
-// What a matrix descriptor of tcgen05 leads to: rows of `chunks` 16-byte chunks along K each, or,
-// transposed, chunks along the rows. The layouts are wgmma's; the field that names them is not.
+// The matrix that a tcgen05 descriptor describes: rows of `chunks` 16-byte chunks along K each, or,
+// if transposed, chunks along the rows. The layouts are wgmma's, but the field that selects them
+// differs.
 struct TensorOperand {
   wgmma::Descriptor from;
   u64 bits;
   bool transposed;
-  u32 rows, chunks, together;  // elements in 16 bytes
+  u32 rows, chunks, together;  // `together`: elements in 16 bytes
 
   TensorOperand(u64 descriptor, bool is_transposed, u32 row_count, u32 row_chunks,
                 u32 element_bytes)
@@ -30,12 +31,12 @@ struct TensorOperand {
         rows(row_count),
         chunks(row_chunks),
         together(wgmma::kChunk / element_bytes) {
-    // As wgmma numbers them.
+    // The mode by wgmma's numbers.
     static constexpr u32 modes[] = {0, wgmma::kAtomsOf32, 1, 0, 2, 0, 3, 0};
     from.mode = modes[layout()];
   }
 
-  // To the next 32 bytes of the rows, of an operand that has more along K.
+  // Moves to the next 32 bytes of the rows, for an operand with more along K.
   void advance() {
     if (transposed)
       from.start += 2 * together / 8 * (from.mode ? from.stride : from.leading);
@@ -49,17 +50,18 @@ struct TensorOperand {
     return transposed ? from.along_rows(number % (rows / together), number / (rows / together))
                       : from.along_k(number / chunks, number % chunks);
   }
-  // The operand as one of wgmma, which has two chunks a row, and transposes elements of 16 bits.
+  // The operand in wgmma's form, which has two chunks in a row and transposes elements of 16 bits.
   wgmma::Operand as_of_group() const { return {from, transposed, 0, rows}; }
   bool is_regular(u32 shared_bytes) const {
     return chunks == 2 && rows % 8 == 0 && (!transposed || together == 8) &&
            wgmma::is_regular(as_of_group(), shared_bytes);
   }
-  // Whether the descriptor makes sense, and its chunks lie in shared memory; tells otherwise.
+  // Whether the descriptor is valid and its chunks are in shared memory; reports it otherwise.
   bool check(Warp& warp, const Instruction& in, u32 lane, const Block& block) const;
-  // With checks: they are read now, and until the mbarrier of a commit is passed.
+  // With checks, records that the operand is read from now until a thread passes the mbarrier of a
+  // commit.
   void look(Warp& warp, const Instruction& in, u32 lane, Block& block) const;
-  // By rows of 32 bytes; transposed, by K.
+  // Copies the operand by rows of 32 bytes, or, if transposed, by K.
   void gather(const Block& block, u8* out) const;
 };
 

@@ -1,16 +1,15 @@
-// tcgen05.mma: D[M][N] = A[M][K] * B[K][N] + D, asked for by one thread. D is in tensor memory, a
-// row in each of its lanes; a row of K has 32 bytes.
+// tcgen05.mma: D[M][N] = A[M][K] * B[K][N] + D, issued by one thread. D is in tensor memory, a row
+// in each lane; a row of K has 32 bytes.
 //
-// The instruction descriptor says the rest (CUTLASS, cute/arch/mma_sm100_desc.hpp). Rows of D lie
-// in the lanes of their number; 64 of them in sixteen of every 32; and where two blocks have 64
-// rows each, or weights are stationary, the right half of the columns lies 64 lanes further (PTX
-// ISA, "Data Path Layout Organization"). Sums are in f32, over K in its order.
+// The instruction descriptor has the details (CUTLASS, cute/arch/mma_sm100_desc.hpp). Row i of D is
+// in lane i; 64 rows are in sixteen lanes of every 32; and where two blocks have 64 rows each, or
+// weights are stationary, the right half of the columns is 64 lanes further (PTX ISA, "Data Path
+// Layout Organization"). Sums are in f32, in the order of K.
 //
-// A sparse A has 32 stored bytes in a row too, and B's rows of K have 64. Metadata is in tensor
-// memory (CUTLASS, mma_traits_sm100.hpp, tmem_e_frg): row m's in lane m, two columns of it; of
-// factors of 16 bits and more the half of a row along K is in lane m % 8 + 8 (half) + 16 (m / 16),
-// in the lower 16 bits of the column that the selector picks, or, where m / 8 is odd, the upper
-// ones.
+// A sparse A stores 32 bytes in a row, too, and B's rows of K have 64. Metadata is in tensor memory
+// (CUTLASS, mma_traits_sm100.hpp, tmem_e_frg): that of row m in two columns of lane m. For factors
+// of 16 bits and more, the metadata of half a row along K is in lane m % 8 + 8 (half) + 16 (m /
+// 16): the selector picks the column, and the lower 16 bits belong to even m / 8, the upper to odd.
 #include <algorithm>
 
 #include "arithmetic/numeric.hpp"
@@ -29,7 +28,8 @@ using wgmma::kRowBytes;
 
 constexpr u32 kLanesOfMemory = TensorMemory::kRows;
 constexpr u32 kMostRows = 128, kMostColumns = 256, kMostDepth = 128;
-constexpr u32 kMostShift = 32;  // of the columns of B that a product with stationary weights takes
+// Limit of the shift of B's columns, in a product with stationary weights.
+constexpr u32 kMostShift = 32;
 
 void misuse(Warp& warp, const Instruction& in, u32 lane, const std::string& text) {
   warp.block->problem(Problem::tensor_misuse, in, warp.thread(lane), 0, 0, text);
@@ -54,16 +54,17 @@ struct InstructionDescriptor {
   bool transposes_b() const { return field(16, 1); }
   bool is_sparse() const { return field(2, 1); }
   u32 selector() const { return field(0, 2); }
-  u32 steps() const { return is_sparse() ? 2 : 1; }  // of 32 bytes in a row of K
+  u32 steps() const { return is_sparse() ? 2 : 1; }  // steps of 32 bytes in a row of K
   bool saturates() const { return field(3, 1); }
   u32 sums() const { return is_scaled() ? 1 : field(4, 2); }  // 0: f16, 1: f32, 2: s32
-  u32 scale_a() const { return field(29, 2); }                // bytes from the word's begin
+  // Byte of the word at which A's scales begin.
+  u32 scale_a() const { return field(29, 2); }
   u32 scale_b() const { return field(4, 2); }
   bool scales_by_powers() const { return field(23, 1); }
   u32 element_bytes() const {
     return kind == TensorKind::f16 ? 2 : kind == TensorKind::tf32 ? 4 : 1;
   }
-  u32 most_shift() const {  // of B's columns, with stationary weights
+  u32 most_shift() const {  // limit of the shift of B's columns, with stationary weights
     static constexpr u32 shifts[] = {0, 8, 16, 32};
     return shifts[field(30, 2)];
   }
@@ -72,7 +73,7 @@ struct InstructionDescriptor {
   bool has_selector() const { return kind == TensorKind::f16 || kind == TensorKind::tf32; }
 };
 
-// What an element is, by the kind and its number in the descriptor; kUnknown where there is none.
+// Element types, by the kind and their number in the descriptor; kUnknown for other numbers.
 enum class Element : u8 {
   f16,
   bf16,
@@ -104,7 +105,7 @@ Element element_of(TensorKind kind, u32 number) {
   return Element::none;
 }
 
-// What is wrong with a descriptor, or an empty text.
+// The fault of a descriptor in words, or an empty text.
 std::string fault_of(const InstructionDescriptor& what, u32 flags, u32 blocks) {
   const u32 m = what.rows(), n = what.columns();
   const bool stationary = flags & Flags::stationary;
@@ -157,10 +158,10 @@ struct Factor {
   Element element;
   bool transposed, negated;
   u32 rows, depth, element_bytes;
-  bool in_bytes = false;  // elements of four and six bits in a byte each, as in tensor memory
+  bool in_bytes = false;  // elements of four and six bits take a byte each, as in tensor memory
 };
 
-// Elements along K of each row, from elements along the rows at each K.
+// Transposes elements that are stored along the rows at each K to elements along K for each row.
 void transpose_elements(const u8* from, const Factor& factor, u8* to) {
   const u32 size = factor.element_bytes;
   for (u32 k = 0; k < kRowBytes / size; ++k)
@@ -190,9 +191,9 @@ void widen_factor(const u8* raw, const Factor& factor, f32* out) {
                                             eights);
 }
 
-// Elements of four and six bits: in shared memory sixteen in a row, then a gap up to 16 bytes; of
-// packed ones none. In tensor memory each has a byte, four bits in its middle (PTX ISA, "Packing
-// format used for matrix A by .kind::mxf8f6f4 in Tensor Memory").
+// Elements of four and six bits. Shared memory has sixteen in a row, then a gap up to 16 bytes;
+// packed elements have no gap. In tensor memory each takes a byte, with four bits in its middle
+// (PTX ISA, "Packing format used for matrix A by .kind::mxf8f6f4 in Tensor Memory").
 template <int ExponentBits, int MantissaBits, int Bias>
 f32 decode_narrow(u32 code) {
   constexpr u32 top = 1u << (ExponentBits + MantissaBits);
@@ -260,13 +261,13 @@ f32 scale_of(u8 code, bool power) {
 // ---- sums ----
 
 struct Sums {
-  f32* d;  // by column, kLanesOfMemory apart, then by row
+  f32* d;  // by column (a column is kLanesOfMemory elements), then by row
   const f32 *a, *b;
-  u32 rows, all_rows, all_columns, depth;  // all: of a, and of b, from one K to the next
+  u32 rows, all_rows, all_columns, depth;  // `all_*`: distance of a (or b) from one K to the next
   bool keep;
 };
 
-// `Vectors` times as many rows as a vector has, of `Columns` columns.
+// Sums of `Vectors` vectors of rows and `Columns` columns.
 template <class V, u32 Vectors, u32 Columns>
 [[gnu::always_inline]] inline void multiply_tile(const Sums& sums, u32 row, u32 column) {
   constexpr u32 width = sizeof(V) / sizeof(f32);
@@ -318,7 +319,7 @@ template <class V, u32 Vectors, u32 Columns>
 }
 #endif
 
-// `columns`: a multiple of eight; the rows of sixteen.
+// `columns` is a multiple of eight, the number of rows a multiple of sixteen.
 void multiply(const Sums& sums, u32 columns) {
 #ifdef __AVX2__
   if (wgmma::has_wide()) return multiply_wide(sums, columns);
@@ -328,13 +329,13 @@ void multiply(const Sums& sums, u32 columns) {
 
 // ---- columns of B that count as zeros ----
 
-// The descriptor of tcgen05.mma.ws (PTX ISA, "Zero-Column Mask Descriptor"): by parts of the
-// columns, as many as there are of 32 or 64 rows in D's lanes, columns that are used and that are
-// zero take turns. PTX's table exchanges the names of the two spans; its examples and CUTLASS
-// (mma_sm100_desc.hpp, MaskAndShiftB) do not.
+// The zero-column descriptor of tcgen05.mma.ws (PTX ISA, "Zero-Column Mask Descriptor"). The
+// columns are divided into parts, as many as D's lanes have groups of 32 or 64 rows; in each part,
+// spans of used columns and of zero columns alternate. PTX's table exchanges the names of the two
+// spans; its examples and CUTLASS (mma_sm100_desc.hpp, MaskAndShiftB) do not.
 struct ZeroColumns {
   u64 bits;
-  u32 part;  // columns of each
+  u32 part;  // columns of each part
 
   u32 field(u32 from, u32 width) const {
     return static_cast<u32>(bits >> from) & ((1u << width) - 1);
@@ -350,7 +351,7 @@ struct ZeroColumns {
     const u32 at = (column % part + start(number)) % (zeros() + used());
     return begins_with_zeros(number) ? at < zeros() : at >= used();
   }
-  // What is wrong with it, or an empty text.
+  // The fault of the descriptor in words, or an empty text.
   std::string fault(const InstructionDescriptor& what) const {
     if (field(36, 3) || field(62, 2))
       return "a mask of zero columns with bits that PTX reserves (36 to 38, 62 and 63)";
@@ -369,11 +370,11 @@ struct ZeroColumns {
 
 // ---- one product ----
 
-// Rows of a block's part of D that lie in consecutive lanes.
+// Rows of a block's part of D in consecutive lanes.
 struct Band {
-  u32 row, rows;        // of the block's part
-  u32 column, columns;  // likewise
-  u32 lane, first;      // where they lie
+  u32 row, rows;        // first row in the block's part, and number of rows
+  u32 column, columns;  // first column in the block's part, and number of columns
+  u32 lane, first;      // first lane, and first column in tensor memory
 };
 
 class ProductTask {
@@ -390,7 +391,7 @@ class ProductTask {
   void fetch_masked_b(f32* out);
   TensorOperand operand_b() const {
     const bool transposed = what_.transposes_b();
-    // A shift takes columns behind the others; transposed, all that lie together in eights.
+    // A shift uses columns behind the others; transposed operands come in groups of eight columns.
     const u32 columns = own_columns_ + (has_mask() ? zero_columns_.shift() : 0),
               together = transposed ? std::max(8u, kChunk / what_.element_bytes()) : 1;
     return {at<const u64>(registers_, in_.tensor_product.b)[lane_], transposed,
@@ -416,7 +417,7 @@ class ProductTask {
   InstructionDescriptor what_{};
   std::vector<Block*> blocks_;
   u32 d_ = 0, a_ = 0, metadata_ = 0;  // addresses in tensor memory
-  u32 rows_ = 0, own_columns_ = 0;    // of A and of B that each block has
+  u32 rows_ = 0, own_columns_ = 0;    // rows of A and columns of B in each block
   bool keep_ = false;
   ZeroColumns zero_columns_{};
 };
@@ -454,7 +455,7 @@ bool ProductTask::check_addresses() {
   return is_ours(warp_, in_, a_ & 0xffff, kRowBytes / sizeof(u32));
 }
 
-// Where the rows of a block's part of D are, in the lanes and columns from its address on.
+// The lanes and columns of a block's part of D, relative to its address.
 std::vector<Band> ProductTask::bands() const {
   const u32 columns = what_.columns(), lane = d_ >> 16;
   if (rows_ == kMostRows) return {{0, rows_, 0, columns, 0, 0}};
@@ -484,7 +485,8 @@ void ProductTask::fetch_a(Block& block, f32* out) {
     factor.in_bytes = true;
     const u32 first = a_ & 0xffff, words = kRowBytes / sizeof(u32);
     for (const Band& band : bands()) {
-      if (band.column) break;  // A is there once for each part of the columns
+      // A is stored once for each part of the columns.
+      if (band.column) break;
       block.tensor->access(warp_, in_, TensorAccess::product, first, words, band.lane, band.rows,
                            true, false);
       for (u32 word = 0; word < words; ++word) {
@@ -506,13 +508,15 @@ void ProductTask::fetch_a(Block& block, f32* out) {
   expand_a(block, stored, out);
 }
 
-// A by K with its zeros, from what is stored of it by K.
+// Fills the zeros into A, by K, from its stored elements.
 void ProductTask::expand_a(Block& block, const f32* stored, f32* out) {
   using sparse::Allowed;
   const bool is_tf32 = what_.kind == TensorKind::tf32, halves = what_.has_selector();
   const Allowed allowed = is_tf32 ? Allowed::one_of_two : Allowed::tensor;
-  const u32 together = is_tf32 ? 1 : what_.is_packed() ? 4 : 2;  // stored elements of four bits
-  const u32 count = what_.stored_depth() / 2, depth = what_.depth() / 2;  // of a step
+  // Stored elements of four bits of metadata.
+  const u32 together = is_tf32 ? 1 : what_.is_packed() ? 4 : 2;
+  // Of one step.
+  const u32 count = what_.stored_depth() / 2, depth = what_.depth() / 2;
   const u32 first = (metadata_ & 0xffff) + (halves ? what_.selector() : 0);
   block.tensor->access(warp_, in_, TensorAccess::product, first, halves ? 1 : 2, 0, kLanesOfMemory,
                        true, false);
@@ -590,8 +594,8 @@ void ProductTask::fetch_b(f32* out) {
   }
 }
 
-// Scales lie by 32 rows: the row's remainder is their lane, its quotient their column, and their
-// bytes are those of parts of K (CUTLASS, mma_traits_sm100.hpp, tmem_sf_frg).
+// Scales are stored by 32 rows: lane = row % 32, column = row / 32; the bytes of a column are those
+// of parts of K (CUTLASS, mma_traits_sm100.hpp, tmem_sf_frg).
 void ProductTask::scale(Block& block, u32 address, u32 first, u32 id, u32 rows, f32* values,
                         u32 all) {
   const u32 parts = scale_parts();
@@ -609,7 +613,7 @@ void ProductTask::scale(Block& block, u32 address, u32 first, u32 id, u32 rows, 
   }
 }
 
-// Lets `write` change a band, then puts back what lies in lanes that stay as they are.
+// Calls `write`, which changes a band, then restores the lanes that must stay unchanged.
 template <class F>
 void ProductTask::with_masked_lanes(Block& block, const Band& band, F write) {
   if (!(flags_ & Flags::masked)) return write();
@@ -632,9 +636,9 @@ void ProductTask::with_masked_lanes(Block& block, const Band& band, F write) {
   }
 }
 
-// What the product takes: multiply-adds (of a sparse A those with what is stored), scale factors
-// (each block reads all of B's), and the passes that bring its factors from shared memory, 128
-// bytes each and without conflicts, as of wgmma.
+// Counts the work of a product: multiply-adds (for a sparse A those of stored elements), scale
+// factors (each block reads all of B's), and the passes that read its factors from shared memory,
+// 128 bytes each and without conflicts, as for wgmma.
 void ProductTask::count_work() {
   constexpr u32 pass = 128;
   const Block& block = *warp_.block;

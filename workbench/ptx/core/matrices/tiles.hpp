@@ -1,4 +1,4 @@
-// Vectors of eight, and narrow factors widened to f32: what products of matrices are made of.
+// Vectors of eight, and narrow factors widened to f32: the basis of all matrix products.
 #pragma once
 #ifdef __AVX2__
 #include <immintrin.h>
@@ -14,7 +14,7 @@ typedef f32 Row __attribute__((vector_size(32)));  // eight columns of the resul
 typedef u32 Words __attribute__((vector_size(32)));
 typedef u16 Halves __attribute__((vector_size(16)));
 
-// to_f32 of half.hpp, eight at a time: the compiler does not find these vectors by itself.
+// to_f32 of half.hpp for eight values: the compiler does not vectorise it by itself.
 inline Words widen(Words bits, Half) {
   const Words magnitude = (bits & 0x7fffu) << 13, exponent = magnitude & 0x0f800000u;
   const Words special = exponent == 0x0f800000u, tiny = exponent == 0u;
@@ -27,7 +27,8 @@ inline Words widen(Words bits, Bfloat) { return bits << 16; }
 
 template <class T>
 inline Row widen_eight(Halves from) {
-#ifdef __AVX2__  // and F16C; the compiler would widen in two parts
+// Needs F16C too. Without this branch the compiler would widen in two parts.
+#ifdef __AVX2__
   if constexpr (std::is_same_v<T, Half>)
     return reinterpret_cast<Row>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(from)));
   else
@@ -38,7 +39,7 @@ inline Row widen_eight(Halves from) {
 #endif
 }
 
-// Rows become columns.
+// Transposes a tile.
 inline void transpose(Halves (&tile)[8]) {
   typedef u32 Pairs __attribute__((vector_size(16)));
   typedef u64 Fours __attribute__((vector_size(16)));
@@ -69,7 +70,8 @@ inline void transpose(Halves (&tile)[8]) {
   }
 }
 
-// ---- 32 bytes of factors as eights of 16 bits each, which transpose, and those as f32 ----
+// ---- 32 bytes of factors as vectors of eight 16-bit values, which can be transposed, then as f32
+// ----
 
 constexpr u32 kSpreadBytes = 32;
 
@@ -90,8 +92,8 @@ inline Bytes load_bytes(const u8* from) {
   return bytes;
 }
 
-// 16 bits of a low and a high byte each. The shuffles stay within 16 bytes, where they are single
-// instructions.
+// Joins low and high bytes to 16 bits each. The shuffles stay within 16 bytes, where each is a
+// single instruction.
 inline void join(Bytes low, Bytes high, Halves* eights) {
   const Bytes even =
       __builtin_shufflevector(low, high, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39,  //
@@ -104,7 +106,7 @@ inline void join(Bytes low, Bytes high, Halves* eights) {
   for (u32 i = 0; i < 4; ++i) eights[i] = parts[i % 2][i / 2];
 }
 
-// As f16 with the exponent moved by 8: exact, subnormals too. All ones are NaN.
+// Converts to f16 with the exponent moved by 8: exact, also for subnormals. All ones are NaN.
 template <>
 struct Factors<E4M3> {
   static constexpr u32 kBytes = 1;
@@ -123,8 +125,8 @@ struct Factors<E5M2> {
   static Row values(Halves eight) { return widen_eight<Half>(eight); }
 };
 
-// The formats of fewer bits in a byte each, as f16 with the exponent moved. What lies beside them
-// in the byte is not seen.
+// The smaller formats, one in each byte, as f16 with the exponent moved. Other bits of the byte are
+// ignored.
 template <>
 struct Factors<E3M2> {
   static constexpr u32 kBytes = 1;
@@ -145,8 +147,9 @@ struct Factors<E2M3> {
   static Row values(Halves eight) { return widen_eight<Half>(eight) * 0x1p14f; }
 };
 
+// In the middle of the byte.
 template <>
-struct Factors<E2M1> {  // in the middle of the byte
+struct Factors<E2M1> {
   static constexpr u32 kBytes = 1;
   static void spread(const u8* from, Halves* eights) {
     const Bytes code = load_bytes(from);
@@ -174,12 +177,13 @@ struct Factors<s8> {
   }
 };
 
-struct Tf32 {};  // an f32 whose low 13 bits are not seen
+// An f32 whose low 13 bits are ignored.
+struct Tf32 {};
 
 template <class T>
-constexpr u32 kParts = 2 / Factors<T>::kBytes;  // eights in 16 bytes
+constexpr u32 kParts = 2 / Factors<T>::kBytes;  // vectors of eight in 16 bytes
 
-// A register of a fragment: eight rows, or columns, with 16 bytes along K each.
+// Loads a register of a fragment: eight rows, or columns, with 16 bytes along K each.
 template <class T>
 inline void spread_register(const u8* from, Halves (&eights)[8][kParts<T>]) {
 #pragma GCC unroll 4
@@ -210,8 +214,8 @@ inline void split_tile(const Row* rows, Row* evens, Row* odds) {
   }
 }
 
-// sums[8] += a[8][Depth] * b[Depth], one K after the other. The sums stay in registers, as all that
-// goes over them is unrolled.
+// sums[8] += a[8][Depth] * b[Depth], one K after the other. Every loop over the sums is unrolled,
+// so that they stay in registers.
 template <u32 Depth>
 [[gnu::always_inline]] inline void multiply_rows(const f32* a, const Row* b, Row (&sums)[8]) {
 #pragma GCC unroll 4
@@ -222,7 +226,7 @@ template <u32 Depth>
   }
 }
 
-// B of a fragment as rows of columns.
+// Loads B of a fragment as rows of columns.
 template <class T, u32 Steps>
 inline void widen_columns(const u8* const* registers, Row* b) {
   Halves eights[8][kParts<T>], tile[8];
@@ -238,7 +242,7 @@ inline void widen_columns(const u8* const* registers, Row* b) {
   }
 }
 
-// Eight rows of A as a[8][Steps * 16 / bytes].
+// Loads eight rows of A as a[8][Steps * 16 / bytes].
 template <class T, u32 Steps>
 inline void widen_rows(const u8* const* registers, f32* a) {
   Halves eights[8][kParts<T>];
@@ -287,8 +291,8 @@ template <class Sum>
 }
 
 // D[16][8] = A * B + C, in `Steps` steps of 16 bytes of K. Products of 16-bit and 8-bit factors are
-// exact in f32, so that a fused multiply-add and a multiplication followed by an addition agree. D
-// may lie where A, B and C do: nothing is written before all is read.
+// exact in f32, so a fused multiply-add equals a multiplication followed by an addition. D may
+// overlap A, B and C: everything is read before anything is written.
 template <class A, class B, u32 Steps, class D, class C>
 void multiply_add(u8* registers, const Instruction& in, u32 mask, Warp&) {
   constexpr u32 depth = 16 / Factors<A>::kBytes * Steps;

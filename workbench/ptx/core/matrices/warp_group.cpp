@@ -1,13 +1,14 @@
 // wgmma: products of matrices in shared memory by four warps, D[64][N] = A[64][K] * B[K][N] + D,
 // where a row of K has 32 bytes.
 //
-// `elements` is N / 8, `target` the list of D's registers. Each warp computes its sixteen rows when
-// it gets there, which is as early as the hardware may; what the operands' memory holds later is a
-// matter of checks. A group is over when all four warps have issued it.
+// `elements` is N / 8; `target` selects the list of D's registers. Each warp computes its sixteen
+// rows when it executes the instruction, the earliest time that the hardware may choose; later
+// changes of the operands' memory are found by checks. A group is over when all four warps have
+// issued it.
 //
-// A sparse A has 32 stored bytes in a row too, which are 64 with its zeros, and so many has a row
-// of K. Each warp has the metadata of its own rows, as mma.sp has it (PTX ISA, "Matrix fragments
-// for warpgroup-level multiply-accumulate operation with sparse matrix A").
+// A sparse A stores 32 bytes in a row, too; with its zeros these are 64, and B's rows of K have 64.
+// Each warp has the metadata of its own rows, as in mma.sp (PTX ISA, "Matrix fragments for
+// warpgroup-level multiply-accumulate operation with sparse matrix A").
 #include <algorithm>
 #include <vector>
 
@@ -20,14 +21,14 @@ namespace {
 using namespace wgmma;
 
 constexpr u32 kMostColumns = 256;
-constexpr u64 kGroupKey = u64{1} << 41;  // of a group's clocks, where no flag lies
+constexpr u64 kGroupKey = u64{1} << 41;  // key of a group's clocks; no flag has it
 
 void misuse(Warp& warp, const Instruction& in, const std::string& text) {
   warp.block->problem(Problem::bulk_misuse, in, warp.thread(0), 0, 0, text);
 }
 
-// All of D where its registers hold f32 and every lane is there, by sixteen columns. Returns how
-// many eights are done.
+// Computes all of D, sixteen columns at a time, where its registers hold f32 and all lanes are
+// active. Returns the number of eights that are done.
 template <u32 Depth>
 u32 accumulate_pairs([[maybe_unused]] u8* registers, [[maybe_unused]] const Instruction& in,
                      [[maybe_unused]] const std::vector<u32>& d, [[maybe_unused]] bool keep,
@@ -50,12 +51,11 @@ u32 accumulate_pairs([[maybe_unused]] u8* registers, [[maybe_unused]] const Inst
 struct Saturating {};
 struct Wrapping {};
 
-// Eight columns of D. What the sums are kept in, by how its registers hold them.
+// Computes eight columns of D; `Sum` is the type in its registers.
 template <class Sum, u32 Depth>
 void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vector<u32>& d,
                 u32 column, bool keep, const Row (*a)[Depth][4], const Row* b) {
-  alignas(64)
-      Row sums[4][4];  // even and odd columns of one half of the rows, then those of the other
+  alignas(64) Row sums[4][4];  // even and odd columns of one half of the rows, then of the other
   const Row* from[4] = {kNothing, kNothing, kNothing, kNothing};
   Row* to[4] = {sums[0], sums[1], sums[2], sums[3]};
   if constexpr (std::is_same_v<Sum, f32>) {
@@ -97,7 +97,8 @@ void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vecto
       PTX_LANES {
         const s32 product = static_cast<s32>(products[lane]), before = c[lane];
         const s32 sum = static_cast<s32>(static_cast<u32>(before) + static_cast<u32>(product));
-        const bool beyond = ((before ^ sum) & (product ^ sum)) < 0;  // the ends of s32
+        // The sum has left the range of s32.
+        const bool beyond = ((before ^ sum) & (product ^ sum)) < 0;
         out[lane] = std::is_same_v<Sum, Saturating> && beyond ? (before >> 31) ^ INT32_MAX : sum;
       }
       write_lanes(registers, slot, mask, out);
@@ -107,7 +108,8 @@ void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vecto
 
 // ---- checks ----
 
-// What this warp is asked to look at of an operand: its share of one that all four read.
+// The chunks of an operand that this warp has to check: all, or its share of an operand that the
+// four warps read together.
 const Chunks& find_chunks(Warp& warp, const Operand& operand, bool shared_by_all) {
   constexpr u32 members = 4;
   const u32 share = shared_by_all ? static_cast<u32>(warp.index) % members : members;
@@ -149,9 +151,9 @@ bool alike(const T* lanes) {
   return std::all_of(lanes, lanes + kLanes, [&](T each) { return each == lanes[0]; });
 }
 
-// What reading the operands from shared memory takes: each warp its sixteen rows of A, and a share
-// of B, which the four read once. A pass brings 128 bytes, and no layout that a descriptor can name
-// has conflicts. An H200 counts as many (docs/GPUS.md).
+// Counts the reads of the operands from shared memory: each warp reads its sixteen rows of A, and a
+// quarter of B, which the four read once. A pass reads 128 bytes, and no layout of a descriptor has
+// conflicts. An H200 counts the same number (docs/GPUS.md).
 void count_wavefronts(Warp& warp, const Instruction& in, bool reads_a, u32 steps) {
   Block& block = *warp.block;
   if (!block.counts) return;
@@ -164,7 +166,7 @@ void count_wavefronts(Warp& warp, const Instruction& in, bool reads_a, u32 steps
   counts.ideal += taken;
 }
 
-// The warps of the group that this one belongs to are all there, and its descriptors make sense.
+// Checks that all four warps of the group exist and that the descriptors are valid.
 void check_group(Warp& warp, const Instruction& in, const u64* a, const u64* b) {
   if (static_cast<std::size_t>(warp.index / 4 * 4 + 4) > warp.block->warps->size())
     throw Stop{{.problem = Problem::bulk_misuse,
@@ -186,7 +188,7 @@ void check_group(Warp& warp, const Instruction& in, const u64* a, const u64* b) 
 
 template <u32 Steps>
 struct Task {
-  Operand from[Steps];  // B, by 32 bytes of a row of K
+  Operand from[Steps];  // B, in steps of 32 bytes of a row of K
   bool is_regular = true;
   alignas(64) u8 a[16 * kRowBytes];
   alignas(64) u8 b[Steps * kMostColumns * kRowBytes];
@@ -198,7 +200,8 @@ struct Task {
     for (u32 step = 0; step < Steps; ++step) {
       from[step] = operand;
       is_regular &= wgmma::is_regular(operand, shared_bytes);
-      if (operand.transposed)  // past sixteen K
+      // Past sixteen K.
+      if (operand.transposed)
         descriptor.start += 2 * (descriptor.mode ? descriptor.stride : descriptor.leading);
       else
         descriptor.start += descriptor.mode ? kRowBytes : 2 * descriptor.leading;
@@ -206,8 +209,7 @@ struct Task {
   }
 };
 
-// Brings A together, and B where it is not regular. False where one of both lies outside shared
-// memory.
+// Gathers A, and B if it is not regular. Returns false if either is outside shared memory.
 template <u32 Steps>
 bool fetch(u8* registers, const Instruction& in, Warp& warp, Task<Steps>& task) {
   Block& block = *warp.block;
@@ -258,7 +260,7 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task<Steps>& task) 
   return fine;
 }
 
-// A with its zeros, as widen_a has it for each 32 bytes of a row.
+// Widens A with its zeros, in the form of widen_a for each 32 bytes of a row.
 template <class T>
 void widen_sparse_a(u8* registers, const Instruction& in, Warp& warp, const u8* raw,
                     Row (*out)[2 * kDepth<T>][4]) {
@@ -315,7 +317,7 @@ void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     accumulate<Sum, depth>(registers, in, mask, d, column, keep, a, b);
 }
 
-// Products of bits: how many are set in both rows.
+// Products of bits: the number of bits that are set in both rows.
 void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Task<1> task(registers, in, warp.block->launch->shared_bytes);
   task.is_regular = false;
@@ -343,7 +345,7 @@ void commit(u8*, const Instruction&, u32, Warp& warp) {
       warp.block->groups[static_cast<std::size_t>(warp.index / 4)].issued[warp.index % 4]);
 }
 
-// Until at most so many groups are pending, in all four warps.
+// Waits until at most a given number of groups are pending, in all four warps.
 void wait(u8*, const Instruction& in, u32, Warp& warp) {
   Block& block = *warp.block;
   const std::size_t keep = static_cast<std::size_t>(in.groups), committed = warp.products.size();

@@ -1,8 +1,8 @@
-// Vectors of 512 bits over the fragments of mma.
+// 512-bit vectors over the fragments of mma.
 //
-// A vector holds what lies so in a register: lane 4r + c has row r of four, and of the sums column
-// 2c or 2c + 1. So the sums need no shuffling. A factor of A is spread over its row within the
-// vector, and four of B, the even or the odd columns at one K, are read for all rows at once.
+// A vector has the layout of registers: lane 4r + c has row r of four, and for sums column 2c or 2c
+// + 1. So sums need no shuffling. A factor of A is repeated over its row within the vector, and
+// four factors of B, of the even or the odd columns at one K, are repeated for all rows.
 #pragma once
 #include <algorithm>
 
@@ -14,10 +14,10 @@
 
 namespace workbench::ptx::wide {
 
-constexpr u32 kGroups = 4;  // of four rows; the sums of group g are vectors 2g and 2g + 1
+constexpr u32 kGroups = 4;  // groups of four rows; the sums of group g are vectors 2g and 2g + 1
 constexpr u32 kVector = 64;
 
-// Where the vector of a group lies, of registers for the upper and for the lower eight rows.
+// The address of a group's vector, in registers for the upper and the lower eight rows.
 inline u8* group_at(u8* registers, u32 upper, u32 lower, u32 group) {
   return registers + (group < 2 ? upper : lower) + kVector * (group % 2);
 }
@@ -25,8 +25,8 @@ inline u8* group_at(u8* registers, u32 upper, u32 lower, u32 group) {
 // B at one K: the even columns, then the odd ones.
 constexpr u32 kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 
-// Which elements of a register of B, where each column has `PerColumn`, bring it into that order:
-// for the first half of K and for the second.
+// The shuffle that brings a register of B, with `PerColumn` elements in each column, into that
+// order: for the first half of K and for the second.
 template <class T, u32 PerColumn>
 struct Order {
   alignas(kVector) T from[2][kVector / sizeof(T)];
@@ -40,7 +40,7 @@ struct Order {
 
 PTX_WIDE __m512i load(const void* from) { return _mm512_load_si512(from); }
 
-// Vectors of a group's sums, to the lanes of `mask`.
+// Stores the vector of a group's sums in the lanes of `mask`.
 PTX_WIDE void store(u8* to, __m512i values, u32 mask, u32 group) {
   if (mask == kAllLanes) return _mm512_store_si512(to, values);
   _mm512_mask_store_epi32(to, static_cast<__mmask16>(mask >> 16 * (group % 2)), values);
@@ -49,11 +49,11 @@ PTX_WIDE void store(u8* to, __m512i values, u32 mask, u32 group) {
 // ---- 32 bits in each lane as columns of f32 ----
 
 template <class T>
-constexpr u32 kColumns = 4 / Factors<T>::kBytes;  // in 32 bits
+constexpr u32 kColumns = 4 / Factors<T>::kBytes;  // columns in 32 bits
 template <>
 constexpr u32 kColumns<Tf32> = 1;
 template <class T>
-constexpr u32 kDepth = 4 * kColumns<T>;  // of a register
+constexpr u32 kDepth = 4 * kColumns<T>;  // depth along K of a register
 
 PTX_WIDE __m512 widen_sixteen(__m256i halves, Half) { return _mm512_cvtph_ps(halves); }
 
@@ -76,7 +76,8 @@ PTX_WIDE void split(__m512i from, Bfloat, __m512* columns) {
       _mm512_castsi512_ps(_mm512_and_si512(from, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 
-PTX_WIDE void split(__m512i from, Tf32, __m512* columns) {  // whose low 13 bits are not seen
+// TF32 ignores the low 13 bits.
+PTX_WIDE void split(__m512i from, Tf32, __m512* columns) {
   columns[0] =
       _mm512_castsi512_ps(_mm512_and_si512(from, _mm512_set1_epi32(static_cast<int>(kTf32Bits))));
 }
@@ -92,13 +93,16 @@ PTX_WIDE void split(__m512i from, E5M2, __m512* columns) {
                _mm512_and_si512(from, _mm512_set1_epi16(static_cast<short>(0xff00))), columns);
 }
 
-// As f16, smaller by kScale. `High`: from the high byte of each 16 bits.
+// Converts to f16, smaller by kScale. `High`: from the high byte of each 16 bits.
 template <bool High>
 PTX_WIDE __m512i e4m3_as_half(__m512i from) {
   const __m512i code = High ? from : _mm512_slli_epi16(from, 8);
   const __m512i size = _mm512_and_si512(code, _mm512_set1_epi16(0x7f00));
   const __mmask32 nan = _mm512_cmpeq_epi16_mask(size, _mm512_set1_epi16(0x7f00));
-  const __m512i value = _mm512_ternarylogic_epi32(  // size / 2 | (code & sign)
+  // Size / 2
+  //
+  // (code & sign).
+  const __m512i value = _mm512_ternarylogic_epi32(
       _mm512_srli_epi16(size, 1), code, _mm512_set1_epi16(static_cast<short>(0x8000)), 0xf8);
   return _mm512_mask_mov_epi16(value, nan,
                                _mm512_xor_si512(value, _mm512_set1_epi16(0x4180)));  // 0x7e00

@@ -50,8 +50,8 @@ void load_addresses(u8* registers, const Instruction& in, u32 mask, u64* address
   }
 }
 
-// The memory that a part of the word at `address` belongs to. The host has the whole word too: what
-// its allocators give out begins and ends at words.
+// The buffer that holds the part of the word at `address` that an element takes. The host has the
+// whole word too, because its allocations begin and end at words.
 const Buffer* find_word(const Block& block, const Instruction& in, u64 address, u32 bytes) {
   if (!(in.flags & kWordOfElement)) return nullptr;
   for (u32 byte = 0; byte < bytes; ++byte) {
@@ -68,12 +68,12 @@ void drop_lane(Request& request, u32 lane) {
   request.host[lane] = request.nowhere;
 }
 
-// `base + offset` where it is not known yet whether that is inside.
+// Adds an offset to a pointer before it is known whether the result lies inside the buffer.
 u8* moved(u8* base, s64 offset) {
   return reinterpret_cast<u8*>(reinterpret_cast<std::uintptr_t>(base) + static_cast<u64>(offset));
 }
 
-// Global lanes one by one: several buffers in one request, or a fault.
+// Resolves global lanes one by one: for several buffers in one request, or a fault.
 void resolve_lanes(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool is_write,
                    Request& request) {
   Block& block = *warp.block;
@@ -102,7 +102,8 @@ void resolve_lanes(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool
   }
 }
 
-// All lanes inside one buffer and aligned, which is nearly always so: one pass without branches.
+// Resolves lanes that are all inside one buffer and aligned, nearly the only case: one pass without
+// branches.
 bool resolve_in(const Buffer& buffer, u32 bytes, bool is_write, Request& request) {
   if (buffer.size < bytes || buffer.heap || (is_write && !buffer.writable)) return false;
   const s64 limit = static_cast<s64>(buffer.size - bytes);
@@ -145,8 +146,8 @@ inline void check_shared_extent(const Warp& warp, const Instruction& in, const R
   check_addresses(warp, in, block.launch->shared_extents, request.address, mask, bytes, is_write);
 }
 
-// Shared lanes of a request that passed: statistics, and checks. A plain store waits for its values
-// (store_lane).
+// Shows the shared lanes of a valid request to statistics and checks. A plain store is shown once
+// its values are known (store_lane).
 void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read,
                 Request& request) {
   observe_shared(warp, in, request.address, mask, bytes, is_write, is_read);
@@ -237,7 +238,7 @@ void resolve_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, Requ
                  Problem::shared_out_of_bounds, request);
 }
 
-// Lanes that name another block of the cluster. Their addresses keep its rank.
+// Resolves lanes that name another block of the cluster. Their addresses keep its rank.
 u32 resolve_remote(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, Request& request) {
   Block& block = *warp.block;
   const std::size_t blocks = block.cluster->blocks.size();
@@ -268,7 +269,7 @@ u32 resolve_remote(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, Requ
   return remote;
 }
 
-// Fills the addresses of a request of all lanes from that of the first one.
+// Fills in the addresses of a request of all lanes from the first lane's.
 void fill_addresses(Request& request) {
   const u64 first = request.address[0];
   PTX_LANES {
@@ -276,8 +277,8 @@ void fill_addresses(Request& request) {
   }
 }
 
-// Shows a plain load to the checks without its addresses, where it is for whole lines that it is
-// quick to tell of. False where it has to be shown as any other.
+// Shows a plain load to the checks without its addresses, if it reads whole lines that have a quick
+// check. Returns false if it must be shown like any other load.
 bool see_lines(const Instruction& in, Warp& warp, u32 bytes, const Request& request) {
   const Block& block = *warp.block;
   const Launch& launch = *block.launch;
@@ -296,7 +297,7 @@ bool see_lines(const Instruction& in, Warp& warp, u32 bytes, const Request& requ
   return lines && launch.global_shadow->read_lines(warp, in, *lines, first >> 5);
 }
 
-// Resolves a request of all lanes that lie in a known way. False if they do not.
+// Resolves a request of all lanes whose layout is known. Returns false if it is not known.
 template <Space S, bool Observed>
 bool resolve_located(u8* registers, const Instruction& in, Warp& warp, u32 bytes, bool is_write,
                      bool is_read, Request& request) {
@@ -371,7 +372,7 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     if (Observed && block.observed && request.mask)
       see_constant(in, request.mask, warp, bytes, request);
   } else if constexpr (S == Space::shared) {
-    // A 64-bit register may hold the generic address of a shared variable.
+    // A 64-bit register may hold the generic address of a shared variable, so mask the window away.
     if (in.flags & kWideBase) PTX_LANES {
         request.address[lane] &= kWindowMask;
       }

@@ -1,5 +1,5 @@
-// Memory whose size a launch decides. Whatever cannot be had is an OutOfMemory, which says what was
-// asked for.
+// Memory whose size depends on a launch. A failed allocation throws OutOfMemory, which says what it
+// was for.
 #pragma once
 #include <algorithm>
 #include <cstdarg>
@@ -12,7 +12,7 @@
 
 namespace workbench::ptx {
 
-// Holds its words itself: where memory is out there is none for a string either.
+// Holds its text in an array: without memory there is none for a string either.
 class OutOfMemory : public std::bad_alloc {
  public:
   [[gnu::format(printf, 2, 3)]] explicit OutOfMemory(const char* format, ...) {
@@ -33,7 +33,7 @@ struct FreeMemory {
 template <class T>
 using Memory = std::unique_ptr<T[], FreeMemory>;
 
-// Aligned to a cache line, with any content; null where there is not as much.
+// Returns uninitialised bytes aligned to a cache line; null if there is not enough memory.
 inline Memory<u8> aligned_bytes(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
   const std::size_t whole =
@@ -41,7 +41,7 @@ inline Memory<u8> aligned_bytes(std::size_t bytes) {
   return Memory<u8>(static_cast<u8*>(std::aligned_alloc(kAlignment, whole)));
 }
 
-// Null where there is not as much. Pages that nobody touches cost nothing.
+// Returns zeros; null if there is not enough memory. Pages that are never touched cost nothing.
 template <class T>
 Memory<T> zeros(u64 count) {
   return Memory<T>(static_cast<T*>(std::calloc(std::max<u64>(count, 1), sizeof(T))));

@@ -1,5 +1,5 @@
-// cp.async: copies that bring what lay in their source when they were issued, as a GPU does, and
-// land when the issuing lane waits for them, not before, so that a missing wait shows.
+// cp.async: a copy brings the bytes that its source held when it was issued, as on a GPU. It lands
+// when the issuing lane waits for it, and not before, so that a missing wait shows.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@
 namespace workbench::ptx {
 namespace {
 
-// The lanes of `mask` that read anything; those that read less than the whole are noted.
+// Returns the lanes of `mask` that read any bytes, and notes those that read fewer than all.
 u32 find_sizes(u8* registers, const Instruction& in, u32 mask, PendingCopy& copy) {
   const u32 bytes = in.bytes,
             ignored = in.copy.ignored != kNoSlot ? *at<u32>(registers, in.copy.ignored) : 0;
@@ -28,8 +28,8 @@ u32 find_sizes(u8* registers, const Instruction& in, u32 mask, PendingCopy& copy
   return reading;
 }
 
-// Fills in where the copy writes. False if that is outside or misaligned, perhaps of a lane that
-// takes no part.
+// Fills in the destination. Returns false if it is outside or misaligned, perhaps only for an
+// inactive lane.
 template <class Base>
 bool place(const Base* bases, u32 offset, u32 last, PendingCopy& copy) {
   u32 wrong = 0;
@@ -42,7 +42,7 @@ bool place(const Base* bases, u32 offset, u32 last, PendingCopy& copy) {
   return !wrong;
 }
 
-// The lanes of `lanes` that can write where they want to.
+// Returns the lanes of `lanes` whose destination is valid.
 u32 check_places(const Instruction& in, u32 lanes, Warp& warp, const PendingCopy& copy) {
   Block& block = *warp.block;
   u32 fine = 0;
@@ -58,13 +58,13 @@ u32 check_places(const Instruction& in, u32 lanes, Warp& warp, const PendingCopy
   return fine;
 }
 
-// Brings what the copy reads closer; neighbours usually share a line of the cache.
+// Prefetches the source into the cache; neighbouring lanes usually share a line.
 void prefetch(const PendingCopy& copy, u32 reading) {
   for (u32 lane = 0; lane < kLanes; lane += 4)
     if (reading >> lane & 1) __builtin_prefetch(copy.source[lane]);
 }
 
-// Brings what a lane has read, or reads now, to its place.
+// Stores the bytes that a lane has read, or reads now, at its destination.
 template <u32 Size>
 void bring(Warp& warp, const PendingCopy& copy, u32 lane, u8* to) {
   if (!copy.unread) {
@@ -77,7 +77,7 @@ void bring(Warp& warp, const PendingCopy& copy, u32 lane, u8* to) {
   }
 }
 
-// Likewise for these lanes.
+// The same for several lanes.
 template <u32 Size>
 void move(Warp& warp, const PendingCopy& copy, u32 lanes) {
   u8* const shared = warp.block->shared;
@@ -90,7 +90,7 @@ void move(Warp& warp, const PendingCopy& copy, u32 lanes) {
   PTX_FOR_EACH_LANE (lane, lanes) bring<Size>(warp, copy, lane, shared + copy.destination[lane]);
 }
 
-// Likewise, and tells which lanes change what is there.
+// The same for several lanes, and returns those that change memory.
 template <u32 Size>
 u32 move_and_compare(Warp& warp, const PendingCopy& copy, u32 lanes) {
   u8* const shared = warp.block->shared;
@@ -110,7 +110,7 @@ u32 move_and_compare(Warp& warp, const PendingCopy& copy, u32 lanes) {
   return changed;
 }
 
-// The addresses between which a request asks, of lanes that all may.
+// The range of addresses of a request of which all lanes are valid.
 std::pair<u64, u64> span_of(const Request& source, u8* registers, const Instruction& in) {
   if (const LaneOffsets* const offsets = source.located.offsets) {
     const u64 first = first_address(registers, in);
@@ -125,7 +125,7 @@ std::pair<u64, u64> span_of(const Request& source, u8* registers, const Instruct
   return {low, high + in.bytes};
 }
 
-// Fills in where the copy reads.
+// Fills in the source.
 void note_source(Warp& warp, const Request& source, std::pair<u64, u64> span, PendingCopy& copy) {
   CopyDetail& detail = warp.copies.detail(copy);
   copy.reading = source.mask;
@@ -195,7 +195,7 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   if (copy.unread) expect_read(warp);
 }
 
-// Whether these lanes have committed as many groups.
+// Whether these lanes have committed the same number of groups.
 bool together(const u32* committed, u32 mask) {
   const u32 groups = committed[first_lane(mask)];
   u32 apart = 0;
@@ -205,7 +205,7 @@ bool together(const u32* committed, u32 mask) {
   return !apart;
 }
 
-// Lanes that do not commit now, or that are at another group, keep a copy of their own.
+// Splits copies: lanes that do not commit now, or are at another group, keep a copy of their own.
 void commit_apart(u32 mask, Warp& warp) {
   PendingCopies& copies = warp.copies;
   copies.in_order = false;
@@ -226,7 +226,7 @@ void commit_apart(u32 mask, Warp& warp) {
     PTX_FOR_EACH_LANE (lane, now)
       if (warp.committed[lane] != group) now &= ~(1u << lane);
     copies[i].mask = now, copies[i].group = group;
-    // Lanes that commit with another group number are few; give each its own entry.
+    // Few lanes commit with another group number; each gets its own entry.
     PTX_FOR_EACH_LANE (lane, copy.mask & mask & ~now) push(i, 1u << lane, warp.committed[lane]);
     if (copy.mask & ~mask) push(i, copy.mask & ~mask, PendingCopy::kOpen);
   }
@@ -251,13 +251,13 @@ void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
   }
 }
 
-// What lanes have read may be written by those who come after this: after the wait of the lanes
-// themselves, or after one for a phase of an mbarrier.
+// Notes that the source may now be written by lanes that come after this point: after the lanes'
+// own wait, or after a wait for a phase of an mbarrier.
 void source_read(Warp& warp, const PendingCopy& copy, u32 lanes, s32 landing) {
   Block& block = *warp.block;
   if (!lanes) return;
   if (landing != Shadow::kNoLanding) return block.sources->landed(warp, copy, lanes, landing);
-  // Others come after the issue only if the warp has handed on what it did since.
+  // Other warps come after the issue only if the warp has published its accesses since.
   const CopyDetail& detail = warp.copies.detail(copy);
   if (block.shadow->clocks.now(warp.agent) == detail.clock) return;
   u64 addresses[kLanes];
@@ -270,8 +270,8 @@ void source_read(Warp& warp, const PendingCopy& copy, u32 lanes, s32 landing) {
       warp, block.kernel->code[static_cast<std::size_t>(copy.pc)], addresses, lanes, copy.bytes);
 }
 
-// `clock`: when the issuing warp asked to be told of the landing, 0 for now; `landing`: as
-// Shadow::copy_landed takes it.
+// `clock`: the warp's clock when it asked for the arrival, 0 for now; `landing`: see
+// Shadow::copy_landed.
 void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock, s32 landing) {
   Block& block = *warp.block;
   const bool early = block.launch->copies_early;
@@ -287,8 +287,8 @@ void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock, s32 landing
   });
 }
 
-// Lands what `ready` (copy, lane) says has to be there by now. `alike`: it says the same of all
-// lanes of `mask`, and of no copy behind one of which it says no.
+// Lands the copies for which ready(copy, lane) is true. `alike`: it gives the same answer for all
+// lanes of `mask`, and false for all copies behind one with false.
 template <class Ready>
 void land_ready(Warp& warp, u32 mask, bool alike, u32 clock, s32 landing, Ready ready) {
   PendingCopies& copies = warp.copies;
@@ -319,8 +319,8 @@ void land_ready(Warp& warp, u32 mask, bool alike, u32 clock, s32 landing, Ready 
   copies.truncate(kept, committed);
 }
 
-// Waits until at most so many groups of each lane are pending; fewer than 0 (wait_all) also takes
-// uncommitted copies.
+// Waits until each lane has at most a given number of groups pending; a negative number (wait_all)
+// includes uncommitted copies.
 void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
   if (warp.copies.empty()) return;
   const bool all = in.groups < 0;

@@ -1,4 +1,4 @@
-// What mbarriers need of cp.async.
+// The part of cp.async that mbarriers use.
 #pragma once
 #include "warp.hpp"
 

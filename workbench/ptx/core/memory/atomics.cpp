@@ -1,7 +1,7 @@
-// atom and red on global, shared and generic memory, as atomic operations of the host.
+// atom and red on global, shared and generic memory, by atomic operations of the host.
 //
-// Names: "atom.global.add.f32". The lanes of a warp go one after the other, lowest first; `red` is
-// an atom that keeps no old value.
+// Names: "atom.global.add.f32". The lanes of a warp execute one after the other, lowest first;
+// `red` is an atom without the old value.
 #include <mutex>
 
 #include "arithmetic/numeric.hpp"
@@ -34,13 +34,13 @@ struct Sum {
   T operator()(T a, T b, T) const { return a + b; }
 };
 
-// F, on f32, of f16 or bf16.
+// Applies F, an f32 function, to f16 or bf16.
 template <class T, class F>
 struct OfHalf {
   T operator()(T a, T b, T) const { return from_f32<T>(F{}(to_f32(a), to_f32(b))); }
 };
 
-// Likewise of two of them.
+// Applies F to both halves of a pair.
 template <class T, class F>
 struct OfHalves {
   static T low(Packed x) { return T{static_cast<u16>(x.bits)}; }
@@ -59,7 +59,7 @@ f64 wide(T x) {
     return f64{to_f32(x)};
 }
 
-// An addition of a lane to the element at `offset`, whose format is that of `sum`.
+// Records a lane's addition to the element at `offset`, which has the format of `sum`.
 template <class T, class F>
 void watch_element(const Warp& warp, const Instruction& in, const Request& request, u32 lane, T old,
                    T value, F sum, u32 offset = 0) {
@@ -75,7 +75,7 @@ void watch_element(const Warp& warp, const Instruction& in, const Request& reque
             .digits = kDigits<T>});
 }
 
-// What checks see of an operation that is no addition of floats: no more than its access.
+// The record of any other operation: its access only.
 template <class F>
 struct Watch {
   template <class T>
@@ -127,7 +127,7 @@ struct Watch<OfHalves<T, Plus>> {
   }
 };
 
-// F: (old, operand, second operand) -> new, all of the operand's own type T.
+// F: (old, operand, second operand) -> new, all of the operand's type T.
 template <Space S, class T, class F, bool Observed>
 void atomic(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   using Bits =
@@ -161,11 +161,12 @@ struct Wide {
 #define PTX_WITH_WIDE_EXCHANGE
 #endif
 
-// Puts `value` in place of `expected` if that is there; returns what was there.
+// Stores `value` if memory holds `expected`. Returns the old value.
 PTX_WITH_WIDE_EXCHANGE Wide exchange_wide(u8* where, Wide expected, Wide value) {
   using Bits = unsigned __int128;
   if (reinterpret_cast<std::uintptr_t>(where) % sizeof(Bits)) {
-    // The host's memory is less aligned than the device's: other workers come here, too.
+    // A lock in place of an atomic instruction: the host's memory may be aligned less than the
+    // device's; other workers use the same lock.
     static std::mutex mutex;
     const std::lock_guard<std::mutex> lock(mutex);
     Wide old;
@@ -220,7 +221,7 @@ void add_wide(Table& table, const std::string& name) {
       Class::global);
 }
 
-// `shared`: also in shared memory.
+// `shared`: whether to add the forms for shared memory too.
 template <class T, class F>
 void add_everywhere(Table& table, const std::string& name, F, bool shared = true) {
   const std::string width = sizeof(T) == 2 ? "b16" : sizeof(T) == 4 ? "b32" : "b64";
@@ -254,14 +255,14 @@ void add_order(Table& table, const std::string& type) {
   add_everywhere<T>(table, "max." + type, [](T a, T b, T) { return b > a ? b : a; });
 }
 
-// Of f16 or bf16 and of two of them.
+// Adds the forms for f16 or bf16, and for pairs of them.
 template <class T, class F>
 void add_halves(Table& table, const std::string& name, const std::string& type, bool shared, F) {
   add_everywhere<T>(table, name + "." + type, OfHalf<T, F>{}, shared);
   add_everywhere<Packed>(table, name + "." + type + "x2", OfHalves<T, F>{}, shared);
 }
 
-// PTX has minima and maxima for vectors in global memory alone.
+// Adds minima and maxima of vectors, which PTX has in global memory only.
 template <class T>
 void add_halves(Table& table, const std::string& type) {
   add_halves<T>(table, "add", type, true, Plus{});

@@ -1,10 +1,9 @@
 // cp.async.bulk and cp.async.bulk.tensor: copies between global and shared memory that one lane
-// asks for.
+// issues.
 //
-// A load brings what lay in global memory when it was issued, as a GPU does, and lands when
-// somebody asks for its mbarrier's phase. What reads shared memory reads it late: a store, and
-// writes, when its lane waits for its group. Nothing lands earlier, so that whoever does not wait
-// sees the old bytes.
+// A load brings the bytes that global memory held when it was issued, as on a GPU, and lands when a
+// thread tests the phase of its mbarrier. A copy from shared memory reads and writes late: when its
+// lane waits for its group. Nothing lands earlier, so that code without a wait sees the old bytes.
 #include "memory/bulk_copy.hpp"
 
 #include <algorithm>
@@ -26,7 +25,7 @@ namespace workbench::ptx {
 namespace {
 
 constexpr u32 kPieceBytes = 16;
-constexpr u32 kRowsApart = 4;  // of .tile::gather4 and .tile::scatter4
+constexpr u32 kRowsApart = 4;  // number of separate rows of .tile::gather4 and .tile::scatter4
 
 void misuse(Warp& warp, const Instruction& in, u32 lane, const std::string& text) {
   warp.block->problem(Problem::bulk_misuse, in, warp.thread(lane), 0, 0, text);
@@ -36,8 +35,8 @@ u64 value_of(u8* registers, u32 slot, u32 lane, bool wide) {
   return wide ? at<const u64>(registers, slot)[lane] : at<const u32>(registers, slot)[lane];
 }
 
-// The offset in shared memory of an operand: slot, constant offset, and its flag for a 64-bit
-// register.
+// The shared-memory offset of an operand: slot, constant offset, and whether the register has 64
+// bits.
 u32 shared_offset(u8* registers, u32 slot, u32 constant, bool wide, u32 lane) {
   const u64 base = value_of(registers, slot, lane, wide);
   return static_cast<u32>((wide ? base & kWindowMask : base) +
@@ -61,7 +60,7 @@ struct Operands {
   }
 };
 
-// Appends a row's pieces: `bytes` bytes from a global address on (null: filled in), to shared
+// Appends the pieces of a row: `bytes` bytes from a global address on (null: filled in), to shared
 // memory from `offset` on.
 void add_row(Warp& warp, const Instruction& in, u32 lane, bool is_write, u64 address, bool inside,
              u32 offset, const Swizzle& swizzle, u32 bytes, u32 piece, BulkCopy& copy) {
@@ -82,7 +81,7 @@ void add_row(Warp& warp, const Instruction& in, u32 lane, bool is_write, u64 add
                            std::min(piece, bytes - done)});
 }
 
-// Whether a range of shared memory exists; tells otherwise.
+// Whether a range of shared memory exists; reports it otherwise.
 bool in_shared(Warp& warp, const Instruction& in, u32 lane, u32 offset, u64 bytes, u32 alignment) {
   Block& block = *warp.block;
   if (offset + bytes > block.launch->shared_bytes) {
@@ -129,7 +128,7 @@ bool plan_linear(u8* registers, const Instruction& in, u32 lane, Warp& warp, boo
   return true;
 }
 
-// What is wrong with a tensor map, or null.
+// The fault of a tensor map, in words, or null.
 const char* fault_of(const TensorMap& map, int dimensions) {
   if (map.empty) return "a tensor map that nobody has encoded";
   if (map.strange || map.type >= static_cast<u8>(MapType::kCount))
@@ -157,7 +156,7 @@ const char* fault_of(const TensorMap& map, int dimensions) {
   return nullptr;
 }
 
-// The number in kSwizzles of a map without a fault.
+// The index in kSwizzles for a map without a fault.
 u32 swizzle_of(const TensorMap& map) {
   switch (static_cast<SwizzleAtoms>(map.atomicity)) {
     case SwizzleAtoms::of_32: return kSwizzleIn32;
@@ -166,8 +165,7 @@ u32 swizzle_of(const TensorMap& map) {
   }
 }
 
-// Whether the ISA's table for cp.reduce.async.bulk.tensor has elements of the type for the
-// operation.
+// Whether the ISA's table for cp.reduce.async.bulk.tensor allows the operation for the type.
 bool reduces(Reduction operation, MapType type) {
   const bool is_integer = type == MapType::u32_ || type == MapType::s32_ || type == MapType::u64_ ||
                           type == MapType::s64_;
@@ -195,7 +193,7 @@ u64 fill_of(const TensorMap& map) {
   }
 }
 
-// Memory that a generic address leads to where a tensor map may lie; null for elsewhere.
+// The memory at a generic address where a tensor map may be stored; null if it may not.
 const u8* find_tensor_map(Warp& warp, u64 address) {
   Block& block = *warp.block;
   const u64 offset = address & kWindowMask;
@@ -222,7 +220,7 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   const char* fault = fault_of(map, dimensions);
   if (!fault && !reduces(static_cast<Reduction>(in.bulk.reduction), static_cast<MapType>(map.type)))
     fault = "a tensor map whose elements have a type that the reduction does not take";
-  // Two elements of 4 bits are one of a byte.
+  // Two elements of 4 bits count as one of a byte.
   const u32 packed = map.type == static_cast<u8>(MapType::b4x16) ? 2 : 1;
   map.sizes[0] /= packed;
   map.box[0] /= packed;
@@ -284,7 +282,7 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
       const u64 begins = address + static_cast<u64>((start[0] + from * left) * element);
       const u32 there = offset + static_cast<u32>(from) * element,
                 size = static_cast<u32>(to - from) * element;
-      // As large as both sides and the swizzle allow.
+      // The largest piece that the alignment of both sides and the swizzle allow.
       const u64 odd = begins | there | size | kPieceBytes;
       const u32 piece = left > 1 && real ? element : static_cast<u32>(odd & (~odd + 1));
       if (left > 1 && real)
@@ -305,8 +303,7 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   return true;
 }
 
-// Calls function(addresses, mask, bytes) for the pieces inside the tensor, by as many as a warp has
-// lanes.
+// Calls function(addresses, mask, bytes) for the pieces inside the tensor, up to 32 at a time.
 template <class F>
 void for_requests(const BulkCopy& copy, F function) {
   u64 addresses[kLanes] = {};
@@ -333,7 +330,7 @@ void observe(Warp& warp, const Instruction& in, const BulkCopy& copy, bool is_wr
   });
 }
 
-// What arrives in a block, and what of it comes from outside the tensor.
+// Counts the bytes that land in a block, and how many of them come from outside the tensor.
 void count_landing(const Block& block, const BulkCopy& copy) {
   if (!block.counts) return;
   Counts& counts = block.counts[copy.pc];
@@ -341,8 +338,8 @@ void count_landing(const Block& block, const BulkCopy& copy) {
   for (const BulkPiece& piece : copy.pieces) counts.filled_bytes += piece.host ? 0 : piece.bytes;
 }
 
-// Calls function(offset) for the 16 bytes of shared memory around each piece, once for pieces next
-// to each other. `real`: only of those inside the tensor.
+// Calls function(offset) for the 16 bytes of shared memory around each piece, once for adjacent
+// pieces. `real`: only for pieces inside the tensor.
 template <class F>
 void for_units(const BulkCopy& copy, bool real, F function) {
   u32 last = 1;
@@ -352,7 +349,7 @@ void for_units(const BulkCopy& copy, bool real, F function) {
   }
 }
 
-// `block`: that of the mbarrier.
+// `block`: the block of the mbarrier.
 void land(const BulkCopy& copy, Block& block) {
   Block& home = copy.to ? *copy.to : block;
   if (copy.from && copy.from->ended) {
@@ -377,7 +374,8 @@ void land(const BulkCopy& copy, Block& block) {
   if (!block.shadow) return;
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
   const u32 clock = copy.seen[copy.warp->agent];
-  // Who waits in another block than the bytes land in comes after them by its clocks alone.
+  // A thread that waits in another block than the destination comes after the copy by its clocks
+  // only.
   const s32 landing = copy.to ? Shadow::kNoLanding : block.shadow->landing(copy.barrier);
   for_units(copy, false, [&](u32 offset) {
     home.shadow->async_write_landed(*copy.warp, in, copy.lane, offset, kPieceBytes, clock,
@@ -389,8 +387,8 @@ void land(const BulkCopy& copy, Block& block) {
     copy.from->shadow->let_go(static_cast<u32>(piece.host - copy.from->shared), piece.bytes);
 }
 
-// ---- stores and reductions: groups of the lane that asked for them; and loads, which wait for
-// some of them ----
+// ---- stores and reductions, in groups of the lane that issued them; and loads that wait for some
+// of them ----
 
 template <class T>
 T reduced(Reduction operation, T old, T value) {
@@ -476,7 +474,7 @@ f64 element(const u8* at) {
     return f64{to_f32(value)};
 }
 
-// An addition of floats, with checks: `add` does it.
+// An addition of floats, with checks; `add` computes it.
 template <class T, class F>
 void watch_sum(const BulkCopy& copy, u64 address, u8* where, const u8* from, F add) {
   const f64 old = element<T>(where), value = element<T>(from);
@@ -513,7 +511,8 @@ void take(const Warp& warp, BulkCopy& copy) {
                          shared + piece.offset + piece.bytes);
 }
 
-// A store writes at any time from its issue until it is over: tells of copies that read there.
+// Reports copies that still read the destination of a store, which may write at any time from its
+// issue until it is over.
 void check_target(Warp& warp, const BulkCopy& copy) {
   const Block& block = *warp.block;
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
@@ -532,7 +531,8 @@ void check_target(Warp& warp, const BulkCopy& copy) {
   });
 }
 
-// Its lane has waited until the source was read: it may be written by those who come after that.
+// Notes that the issuing lane has waited until the source was read: threads that come after that
+// may write it.
 void release(Warp& warp, BulkCopy& copy) {
   if (copy.released) return;
   copy.released = true;
@@ -608,9 +608,9 @@ bool overlap(const BulkCopy& a, const BulkCopy& b) {
   });
 }
 
-// A lane loads what an earlier store of its own has still to write, of which it has only awaited
-// that the source was read. PTX orders the two by wait_group without .read alone; GPUs keep their
-// order, and Triton relies on it.
+// Performs an earlier store of the same lane before a load of its destination, if the lane has only
+// waited until the store's source was read. PTX orders the two only by wait_group without .read;
+// GPUs keep their order, and Triton relies on it.
 void perform_before(Warp& warp, const Instruction& in, u32 lane, const BulkCopy& load) {
   std::erase_if(warp.bulk_stores, [&](BulkCopy& store) {
     if (store.lane != lane || !store.released || store.performed || !overlap(store, load))
@@ -628,15 +628,15 @@ void perform_before(Warp& warp, const Instruction& in, u32 lane, const BulkCopy&
   });
 }
 
-// To shared memory, counted by an mbarrier.
+// A copy to shared memory that an mbarrier counts.
 template <bool Tensor>
 void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   PTX_FOR_EACH_LANE (lane, mask) {
     Operands operands(registers, in, lane);
     Block& home = home_of(block, in, warp.thread(lane), operands.shared);
-    // Of a pair's blocks the mbarrier is that of the even or of the odd one. CUTLASS clears the bit
-    // that names the odd one in an address of its own, so that one without a rank is the even
+    // In a pair of blocks the mbarrier is that of the even or the odd one. CUTLASS clears the bit
+    // for the odd one in an address of its own block, so an address without a rank means the even
     // one's.
     const bool pair = in.flags & BulkFlags::pair;
     const u32 named = operands.barrier >> kRankShift, parity = named ? (named - 1) & 1 : 0;
@@ -699,7 +699,8 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
-// From a block's shared memory to that of a block of its cluster, counted by an mbarrier there.
+// A copy from a block's shared memory to that of a block of its cluster, where an mbarrier counts
+// it.
 void send(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   PTX_FOR_EACH_LANE (lane, mask) {
@@ -756,9 +757,9 @@ void send(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
-// clusterlaunchcontrol.try_cancel: takes a cluster that has not started from the launch. The answer
-// is opaque in PTX; here x, y and z of the cluster's first block and 1, or zeros if there is none.
-// The immediate: whether every block of the caller's cluster gets it.
+// clusterlaunchcontrol.try_cancel: takes a cluster that has not started from the launch. PTX leaves
+// the answer opaque; here it is x, y and z of the cluster's first block, then 1; or zeros if there
+// is none. The immediate: whether every block of the caller's cluster gets the answer.
 void try_cancel(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   PTX_FOR_EACH_LANE (lane, mask) {
@@ -770,7 +771,7 @@ void try_cancel(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     if (!in_shared(warp, in, lane, to, bytes, bytes) || !in_shared(warp, in, lane, barrier, 8, 8))
       continue;
     u32 answer[4] = {};
-    // It may fail at any time: with checks, in one of the two orders of warps, it does.
+    // It may fail at any time, so with checks it does fail in one of the two orders of warps.
     const bool refused = block.launch->checks && block.launch->last_warp_first;
     const s64 first = refused ? -1 : take_cluster(*block.launch);
     if (first >= 0) {
@@ -843,8 +844,8 @@ void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
   PTX_FOR_EACH_LANE (lane, mask) warp.bulk_committed[lane] += 1;
 }
 
-// Waits until at most so many groups of each lane are pending. `ReadOnly`: until their sources have
-// been read.
+// Waits until each lane has at most a given number of groups pending. `ReadOnly`: waits only until
+// their sources have been read.
 template <bool ReadOnly>
 void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
   const u32 keep = static_cast<u32>(in.groups);

@@ -1,14 +1,14 @@
-// What mbarriers and the end of a block need of bulk copies.
+// The part of bulk copies that mbarriers and the end of a block use.
 #pragma once
 #include "warp.hpp"
 
 namespace workbench::ptx {
 
-// Bytes that loads will bring to the mbarrier at an offset, with those that are filled in.
+// Bytes that loads under way will bring to the mbarrier at an offset, with the filled ones.
 s64 bytes_under_way(const Block& block, u32 barrier);
-// Lands those loads; the caller counts their bytes.
+// Lands these loads; the caller counts their bytes.
 void land_bulk_loads(Block& block, u32 barrier);
-// What a warp has not waited for happens at the end of its block, and is a finding.
+// Performs the stores that a warp has not waited for at the end of its block, and reports them.
 void finish_bulk_stores(Warp& warp);
 
 }  // namespace workbench::ptx

@@ -1,4 +1,4 @@
-// mapa, getctarank, barrier.cluster and st.async: what the blocks of a cluster do with each other.
+// mapa, getctarank, barrier.cluster and st.async: how the blocks of a cluster work together.
 #include "memory/cluster.hpp"
 
 #include <algorithm>
@@ -9,15 +9,15 @@
 namespace workbench::ptx {
 namespace {
 
-constexpr u64 kBarrierKey = u64{1} << 40;  // of the barrier's clocks, where no flag lies
+constexpr u64 kBarrierKey = u64{1} << 40;  // key of the barrier's clocks; no flag has it
 
 void misuse(Block& block, const Instruction& in, s32 thread, const std::string& text) {
   block.problem(Problem::remote_misuse, in, thread, 0, 0, text);
 }
 
-// The address, in the shared memory of the block with the second operand's rank, that corresponds
-// to the first one. A rank that does not exist is no fault before the address is used: CuTe DSL's
-// lanes compute addresses of as many blocks as they are, and some of them use theirs.
+// mapa: the address in the shared memory of another block, whose rank is the second operand, that
+// corresponds to the first operand. A rank that does not exist is a fault only when the address is
+// used: CuTe DSL computes addresses for as many blocks as a warp has lanes, and uses some of them.
 template <class T>
 void map_address(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   constexpr u32 kNoRank = 0xff;
@@ -43,7 +43,7 @@ void rank_of(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
-// Every thread of the cluster that has not exited arrived in this phase: the next one begins.
+// Begins the next phase: every thread of the cluster that has not exited has arrived in this one.
 bool complete(Cluster& cluster) {
   for (const Block* block : cluster.blocks) {
     for (const Warp& warp : *block->warps) {
@@ -67,7 +67,8 @@ void arrive(u8*, const Instruction& in, u32 mask, Warp& warp) {
              "a second arrival at the cluster's barrier before a wait");
     warp.cluster_phase[lane] = phase;
   }
-  // Who is at the next phase has seen every wait of the last one over: two flags do, by turns.
+  // Two flags, used by turns, are enough: a thread that is at the next phase has seen that all
+  // waits of the last one are over.
   if (block.shadow)
     block.shadow->clocks.release(warp.agent, kBarrierKey + phase % 2, in.flags & kRelease);
   complete(*block.cluster);
@@ -86,7 +87,7 @@ void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
     block.shadow->acquire(warp.agent, kBarrierKey + warp.cluster_phase[first_lane(mask)] % 2);
 }
 
-// A store that the mbarrier of the block that it goes to tells of.
+// Records a store that an mbarrier of the destination's block counts.
 void see_async_store(Block& home, const Instruction& in, Warp& warp, u32 lane, u32 offset,
                      u32 bytes, u32 mbarrier) {
   Shadow& shadow = *home.shadow;
@@ -98,7 +99,7 @@ void see_async_store(Block& home, const Instruction& in, Warp& warp, u32 lane, u
   shadow.clocks.fence(warp.agent);
 }
 
-// st.async: the mbarrier lies in the same block as the address; its bytes arrive there.
+// st.async. The mbarrier is in the same block as the address, and counts the bytes there.
 template <class T>
 void store_and_count(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;

@@ -1,7 +1,7 @@
-// Blocks that run at the same time and reach each other's shared memory.
+// Blocks that run at the same time and access each other's shared memory.
 //
-// An offset into shared memory is its block's own; with a rank plus one in bits 24 to 31 (mapa) it
-// is that block's.
+// An offset into shared memory belongs to its own block, unless bits 24 to 31 hold the rank of
+// another block plus one (mapa).
 #pragma once
 #include "warp.hpp"
 
@@ -11,9 +11,9 @@ constexpr u32 kRankShift = 24;
 constexpr u64 kOffsetMask = (1u << kRankShift) - 1;
 
 struct Cluster {
-  std::vector<Block*> blocks;  // by rank
-  u64 phase = 1;               // of barrier.cluster
-  u64 turns = 0;               // in which a warp of them did something but poll
+  std::vector<Block*> blocks;  // indexed by rank
+  u64 phase = 1;               // phase of barrier.cluster
+  u64 turns = 0;               // turns in which one of its warps did something other than polling
 };
 
 // Whether an offset names another block than `block`.
@@ -21,13 +21,13 @@ inline bool is_remote(const Block& block, u64 offset) {
   const u64 rank = offset >> kRankShift;
   return block.cluster->blocks.size() > 1 && rank != 0 && rank - 1 != block.rank;
 }
-// An offset without the block that it names.
+// The offset without the rank.
 inline u64 plain(const Block& block, u64 offset) {
   return block.cluster->blocks.size() > 1 ? offset & kOffsetMask : offset;
 }
 
-// The block that an offset lies in. Ends the launch where the cluster has none of that rank, and
-// tells of one that has ended or may not have begun.
+// The block that an offset belongs to. Ends the launch if the cluster has no block of that rank;
+// reports one that has ended or may not have begun.
 Block& home_of(Block& block, const Instruction& in, s32 thread, u64 offset);
 
 }  // namespace workbench::ptx

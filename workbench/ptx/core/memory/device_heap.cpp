@@ -10,7 +10,7 @@ namespace workbench::ptx {
 namespace {
 
 constexpr u64 kUnit = 16, kGap = 16;
-constexpr std::size_t kMost = 4096;  // freed blocks that are remembered
+constexpr std::size_t kMost = 4096;  // limit of freed blocks that are remembered
 constexpr u64 kNone = ~u64{0};
 
 u64 round_up(u64 value) { return (value + kUnit - 1) / kUnit * kUnit; }
@@ -30,7 +30,7 @@ void change(u32& word, u32 mask, bool set) {
     shared.fetch_and(~mask, std::memory_order_relaxed);
 }
 
-// Calls `visit(index of a word, its mask)` for a range of bytes until that says false.
+// Calls `visit(index of a word, its mask)` for a range of bytes until it returns false.
 template <class Visit>
 bool for_each_word(u64 offset, u64 bytes, Visit&& visit) {
   const u64 end = offset + bytes;
@@ -50,7 +50,7 @@ DeviceHeap::DeviceHeap(u64 address, u64 limit)
     : address_(address),
       limit_(round_up(std::max(limit, kUnit))),
       size_(limit_ < kNone / (2 * kSpan) ? kSpan * limit_ : throw std::bad_alloc()) {
-  // One mapping: the bytes, and two bits for each of them.
+  // One mapping holds the bytes, and two bits for each of them.
   const u64 words = size_ / 32;
   host_ = static_cast<u8*>(pages(size_ + 2 * words * sizeof(u32)));
   live_ = reinterpret_cast<u32*>(host_ + size_);
@@ -59,7 +59,7 @@ DeviceHeap::DeviceHeap(u64 address, u64 limit)
 
 DeviceHeap::~DeviceHeap() { ::munmap(host_, size_ + size_ / 32 * 2 * sizeof(u32)); }
 
-// The first offset from `offset` on behind which nothing lies in `span` bytes.
+// The first offset, from `offset` on, that is followed by `span` free bytes.
 u64 DeviceHeap::room_from(u64 offset, u64 span) const {
   auto next = blocks_.lower_bound(offset);
   if (next != blocks_.begin()) {

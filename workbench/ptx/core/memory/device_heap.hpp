@@ -1,6 +1,7 @@
-// The heap that malloc and free take from inside kernels. It outlives launches: one kernel may free
-// what another one allocated. Blocks are exact to the byte, stand apart, and what is freed is given
-// out again only when the heap has been gone through once, so that a stale address is noticed.
+// The heap of malloc and free inside kernels. It outlives launches, because one kernel may free the
+// blocks of another. Blocks have exactly the requested size, with gaps between them, and freed
+// memory is reused only after the whole heap has been used once, so that a stale address is
+// noticed.
 #pragma once
 #include <map>
 #include <mutex>
@@ -13,9 +14,9 @@ namespace workbench::ptx {
 
 class DeviceHeap {
  public:
-  static constexpr u64 kSpan = 4;  // times the limit are the addresses that it takes
+  static constexpr u64 kSpan = 4;  // the heap's range of addresses, in multiples of its limit
 
-  // Where a block came from: a kernel by the caller's number, and the instruction.
+  // The origin of a block: the caller's number for the kernel, and the instruction.
   struct Origin {
     u64 kernel;
     s32 pc;
@@ -25,7 +26,8 @@ class DeviceHeap {
     u64 blocks, bytes;
   };
 
-  // From `address` on, for `limit` bytes in blocks of 16. Throws std::bad_alloc.
+  // Takes addresses from `address` on, and allows `limit` bytes in blocks of multiples of 16.
+  // Throws std::bad_alloc.
   DeviceHeap(u64 address, u64 limit);
   ~DeviceHeap();
   DeviceHeap(const DeviceHeap&) = delete;
@@ -35,15 +37,16 @@ class DeviceHeap {
   u8* host() const { return host_; }
   u32* written() const { return written_; }
 
-  // The address of a new block; 0 where there is no room. A block of 0 bytes has an address, too.
+  // Returns the address of a new block; 0 if there is no room. A block of 0 bytes has an address,
+  // too.
   u64 take(u64 bytes, Origin origin);
-  // False where no block begins at the address.
+  // Returns false if no block begins at the address.
   bool give_back(u64 address);
-  // Whether all the bytes are of one block that is there.
+  // Whether all the bytes belong to one live block.
   bool holds(u64 address, u64 bytes) const;
-  // What lies at an address that a kernel has no right to.
+  // Describes an address that a kernel must not access.
   std::string describe(u64 address) const;
-  // The blocks that are there, by where they came from.
+  // The live blocks, by origin.
   std::vector<Leak> leaks() const;
 
  private:
@@ -59,8 +62,9 @@ class DeviceHeap {
 
   u64 address_, limit_, size_;
   u8* host_ = nullptr;
-  u32* live_ = nullptr;     // by 32 bytes, a bit for each that is of a block
-  u32* written_ = nullptr;  // likewise for each that was written, see Buffer::written
+  u32* live_ = nullptr;  // by 32 bytes, a bit for each byte of a live block
+  // By 32 bytes, a bit for each byte that was written, see Buffer::written.
+  u32* written_ = nullptr;
   mutable std::mutex mutex_;
   Places blocks_, freed_;  // by their offset
   u64 used_ = 0, next_ = 0;

@@ -1,5 +1,5 @@
-// Vectors of two or four words between memory, where the words of a lane are neighbours, and
-// registers, where those of the lanes are. Four lanes at a time are transposed.
+// Moves vectors of two or four words between memory, where a lane's words are adjacent, and
+// registers, where the lanes' words are adjacent. Transposes four lanes at a time.
 #pragma once
 #ifdef __AVX__
 #include <immintrin.h>
@@ -18,7 +18,7 @@ inline Words words_at(const T* from) {
   return words;
 }
 
-// The words of two lanes, two of each.
+// Two words of each of two lanes.
 inline Words two_pairs(const u8* a, const u8* b) {
   u64 pairs[2];
   std::memcpy(&pairs[0], a, 8), std::memcpy(&pairs[1], b, 8);
@@ -36,8 +36,8 @@ inline void transpose(Words (&rows)[4]) {
   rows[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
 }
 
-// A word of eight lanes, with one store: who reads a whole vector of the register next would wait
-// for two.
+// Stores one word of eight lanes at once: after two stores, the next read of a whole register
+// vector would stall.
 inline void put_eight(u32* to, Words first, Words second) {
 #ifdef __AVX__
   const __m256i both =
@@ -48,7 +48,7 @@ inline void put_eight(u32* to, Words first, Words second) {
 #endif
 }
 
-// `from(lane)`: where the words of a lane are; to[i]: the register of word i.
+// Loads. from(lane): the address of a lane's words; to[i]: the register of word i.
 template <class F>
 inline void gather_quads(F from, u32* const* to) {
   for (u32 lane = 0; lane < kLanes; lane += 8) {
@@ -77,7 +77,7 @@ inline void gather_pairs(F from, u32* const* to) {
   }
 }
 
-// The other way round. A lane's words go to to(lane), those of lanes one after the other.
+// Stores. A lane's words go to to(lane), one lane after the other.
 template <class F>
 inline void scatter_quads(const u32* const* from, F to) {
   for (u32 lane = 0; lane < kLanes; lane += 4) {

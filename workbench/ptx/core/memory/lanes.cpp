@@ -7,7 +7,7 @@ namespace {
 
 inline u32 access_of(u32 width) { return width >= 32 ? ~0u : (1u << width) - 1; }
 
-// The lanes of one sector, to be put into one rule.
+// The lanes of one sector, for which a rule is searched.
 struct Group {
   u64 sector;
   u32 lanes;
@@ -15,8 +15,8 @@ struct Group {
   bool repeats;  // several lanes access the same bytes
 };
 
-// The rule of lanes that all have bytes of their own, or of which each byte has as many, alike in
-// all but some bits.
+// Finds the rule of lanes that all access different bytes, or of which equally many share each byte
+// and differ in the same bits of their numbers.
 bool find_rule(const Group& group, const u64* addresses, u32 width, u32 turn, Lanes& rule) {
   const u32 lead = static_cast<u32>(first_lane(group.lanes)), first = Lanes::turned(lead, turn),
             start = addresses[lead] & 31;
@@ -32,7 +32,7 @@ bool find_rule(const Group& group, const u64* addresses, u32 width, u32 turn, La
         static_cast<u32>(count_lanes(group.lanes)) != together * elements)
       return false;
   }
-  // The coarsest rule serves the same lanes at other bytes of the sector too.
+  // Try the coarsest rule first: it also serves the same lanes at other bytes of the sector.
   for (s32 shift = 5; shift >= 0 && 1u << shift >= width; --shift) {
     const s32 base =
         static_cast<s32>(Lanes::element(first, free)) - static_cast<s32>(start >> shift);
@@ -59,7 +59,7 @@ void add(LanePieces& pieces, u64 sector, u32 bytes, u32 changed, Lanes lanes) {
   pieces.all[pieces.count++] = {sector, bytes, changed, lanes};
 }
 
-// All 32 lanes in a row. False if they are not.
+// Splits a request of 32 contiguous lanes. Returns false for any other.
 bool split_row(const u64* addresses, u32 width, u32 changed, LanePieces& pieces) {
   const u64 first = addresses[0];
   u64 apart = 0;
@@ -84,7 +84,7 @@ bool split_row(const u64* addresses, u32 width, u32 changed, LanePieces& pieces)
   return true;
 }
 
-// All 32 lanes at one address. False if they are not.
+// Splits a request of 32 lanes at one address. Returns false for any other.
 bool split_same(const u64* addresses, u32 width, LanePieces& pieces) {
   u64 apart = 0;
   PTX_LANES {
@@ -155,7 +155,8 @@ void split_by_lanes(const u64* addresses, u32 mask, u32 width, u32 changed, Lane
   PTX_FOR_EACH_LANE (lane, mask) {
     const u64 sector = addresses[lane] >> 5;
     const u32 part = access << (addresses[lane] & 31), bit = 1u << lane;
-    int at = count - 1;  // lanes next to each other mostly share a sector
+    // Search from the end: neighbouring lanes mostly share a sector.
+    int at = count - 1;
     while (at >= 0 && groups[at].sector != sector) --at;
     if (at < 0) {
       groups[count++] = {sector, bit, part, false};
@@ -186,7 +187,7 @@ void split_by_lanes(const u64* addresses, u32 mask, u32 width, u32 changed, Lane
 
 namespace {
 
-// Whether these are four sectors in a row, all of their bytes, by one rule.
+// Whether these pieces are four sectors in a row, with all of their bytes, by one rule.
 bool in_a_row(const LanePiece* four) {
   if (!four[0].lanes.known()) return false;
   for (u32 i = 0; i < 4; ++i)

@@ -1,13 +1,13 @@
-// Which lanes of a warp access which bytes of a 32-byte sector.
+// The lanes of a warp that access each byte of a 32-byte sector.
 #pragma once
 #include "types.hpp"
 
 namespace workbench::ptx {
 
-// The lanes of each byte, by a rule that fits in 16 bits: byte b belongs to element base + (b >>
-// shift), and element e to the lane whose bits outside `free` spell e, with any bits in `free`.
-// `turn` says where a lane's number begins, for neighbours in memory that are 16, 8 or 4 lanes
-// apart: its lowest 4, 3 or 2 bits then count as its highest.
+// The lanes of each byte, as a rule of 16 bits: byte b belongs to element base + (b >> shift), and
+// element e to the lanes whose bits outside `free` are the number e; their bits in `free` are
+// arbitrary. `turn` rotates the lanes' numbers, for neighbours in memory that are 16, 8 or 4 lanes
+// apart: the lowest 4, 3 or 2 bits then count as the highest.
 class Lanes {
  public:
   Lanes() = default;
@@ -17,7 +17,7 @@ class Lanes {
   // One lane for the whole sector.
   static Lanes one(u32 lane) { return Lanes(static_cast<s32>(lane), 5, 0); }
 
-  // Any lanes: nothing can be said about them.
+  // Unknown lanes.
   static Lanes unknown() {
     Lanes any;
     any.bits_ = kUnknown;
@@ -27,16 +27,16 @@ class Lanes {
 
   static bool fits(s32 base) { return base >= -kBias && base < kBias; }
   static constexpr u32 kTurns = 4;
-  // A lane's number under a turn.
+  // A lane's number after rotation by `turn`.
   static u32 turned(u32 lane, u32 turn) {
     const u32 low = turn ? 5 - turn : 0;
     return (lane >> low | lane << (5 - low)) & (kLanes - 1);
   }
-  // The number that the bits of a turned `lane` outside `free` spell.
+  // The number in the bits of a rotated `lane` outside `free`.
   static u32 element(u32 lane, u32 free);
 
   bool operator==(const Lanes&) const = default;
-  // What this rule, where it is known, says of the bytes from 32 * `sectors` on.
+  // This rule for the bytes from 32 * `sectors` on; unknown if this is.
   Lanes from(u32 sectors) const {
     const s32 there = base() + static_cast<s32>(32 * sectors >> shift());
     return fits(there) ? Lanes(there, shift(), free(), turn()) : unknown();
@@ -44,10 +44,10 @@ class Lanes {
   bool single() const { return free() == 0; }  // one lane for each byte
   u32 at(u32 byte) const;
 
-  // Bytes, of these, that are accessed by a lane here which does not access them there, as far as
-  // is known.
+  // The bytes, of `bytes`, that a lane accesses here but not there, as far as is known.
   u32 beyond(const Lanes& there, u32 bytes) const;
-  // Bytes, of these, that two different lanes access, one here and one there, as far as is known.
+  // The bytes, of `bytes`, that two different lanes access, one here and one there, as far as is
+  // known.
   u32 apart(const Lanes& there, u32 bytes) const;
 
  private:
@@ -63,23 +63,24 @@ class Lanes {
   u32 where(const Lanes& there, u32 bytes, F differ) const;
 };
 
-// What some lanes of a request do to one sector.
+// The access of some lanes of a request to one sector.
 struct LanePiece {
   u64 sector;  // address / 32
   u32 bytes;
-  u32 changed;  // of these bytes, those of lanes in the caller's `changed`
+  u32 changed;  // bytes that belong to lanes in the caller's `changed`
   Lanes lanes;
-  bool line = false;  // likewise of the three sectors after it, by the same rule; begins a line of
-                      // 128 bytes
+  // Also stands for the three sectors after it, by the same rule; begins a line of 128 bytes.
+  bool line = false;
 };
 
-// A request by sectors; where one rule does not fit the lanes of a sector, each lane has a piece of
-// its own. Accesses are aligned and of at most 32 bytes.
+// A request by sectors. If no rule fits the lanes of a sector, each lane has its own piece.
+// Accesses are aligned and have at most 32 bytes.
 struct LanePieces {
   int count = 0;
   bool lines = false;    // each piece is a line
   bool repeats = false;  // several lanes access the same bytes
-  u32 clashing = 0;      // lanes that stored something else than an earlier one to the same address
+  // Lanes that stored a different value than an earlier lane at the same address.
+  u32 clashing = 0;
   LanePiece all[kLanes];
 };
 void split_by_lanes(const u64* addresses, u32 mask, u32 width, u32 changed, LanePieces& pieces);

@@ -1,4 +1,4 @@
-// Requests of all lanes that lie in a known way.
+// Requests of all lanes with a known layout.
 #include "memory/access.hpp"
 #include "memory/cluster.hpp"
 

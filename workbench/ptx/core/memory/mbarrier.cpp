@@ -1,8 +1,8 @@
-// mbarrier: arrivals and bytes counted in 8 bytes of shared memory, phase after phase, and cp.async
-// that arrives when it has landed.
+// mbarrier: counts arrivals and bytes in 8 bytes of shared memory, phase after phase; also arrivals
+// of cp.async that happen when the copies have landed.
 //
-// An arrival that waits for copies, and a bulk copy, happen when somebody asks for a phase that
-// needs nothing else: no earlier, so that whoever does not ask sees the old bytes.
+// An arrival that waits for copies, and a bulk copy, happen when a thread tests a phase that lacks
+// nothing else. They do not happen earlier, so that code without a test sees the old bytes.
 #include "memory/mbarrier.hpp"
 
 #include "matrices/tensor_memory.hpp"
@@ -20,7 +20,7 @@ void misuse(Block& block, const Instruction& in, s32 thread, u64 address, const 
   block.problem(Problem::mbarrier_misuse, in, thread, address, 8, text);
 }
 
-// The word once its phase may be over.
+// The word after a change: if the phase may be over, that of the next phase.
 Word settled(Block& block, u64 address, bool parity, u64 expected, u64 pending, s64 bytes) {
   if (pending || bytes) return {parity, expected, pending, bytes};
   block.phases += 1;
@@ -58,13 +58,14 @@ void invalidate(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
-// What mbarrier operations other than init and inval do to the shadow: strong, ordered by the
-// caller.
+// Shows mbarrier operations other than init and inval to the shadow: they are strong, and the
+// caller orders them.
 void see(const Instruction& in, Warp& warp, const Request& request, bool is_write) {
   if (warp.block->shadow) check_shared(warp, in, request.address, request.mask, 8, is_write);
 }
 
-// The mbarriers of arrivals: of this block, or with .shared::cluster of any in the cluster.
+// Resolves the mbarriers of arrivals: those of this block, or with .shared::cluster of any block in
+// the cluster.
 void resolve_arrivals(u8* registers, const Instruction& in, u32 mask, Warp& warp,
                       Request& request) {
   if (in.flags & kClusterBase)
@@ -73,7 +74,7 @@ void resolve_arrivals(u8* registers, const Instruction& in, u32 mask, Warp& warp
   see(in, warp, request, true);
 }
 
-// Counts bytes at the mbarrier that a lane names. False if there is none.
+// Counts bytes at the mbarrier that a lane names. Returns false if there is none.
 bool count_bytes(Block& block, const Instruction& in, s32 thread, u64 address, u8* host,
                  s64 bytes) {
   const Word word(host);
@@ -86,7 +87,7 @@ bool count_bytes(Block& block, const Instruction& in, s32 thread, u64 address, u
     misuse(block, in, thread, address, "more than 1,048,575 bytes expected in one phase");
     return false;
   }
-  // Bytes that are expected never end a phase: the arrival that comes with them is outstanding.
+  // Expected bytes never end a phase, as the arrival that comes with them is outstanding.
   const Word fresh =
       bytes > 0 ? Word(word.parity(), word.expected(), word.pending(), sum)
                 : settled(block, address, word.parity(), word.expected(), word.pending(), sum);
@@ -140,7 +141,7 @@ void count_transaction(u8* registers, const Instruction& in, u32 mask, Warp& war
   const u32* bytes = at<const u32>(registers, in.mbarrier.operand);
   PTX_FOR_EACH_LANE (lane, request.mask) {
     Block& home = home_of(*warp.block, in, warp.thread(lane), request.address[lane]);
-    // Of a red.async: what it did is there for those who wait.
+    // The write of a red.async is valid for threads that wait for the mbarrier.
     if (Sign < 0 && home.shadow)
       home.shadow->clocks.hand_on(warp.agent, home.flag(request.address[lane]));
     count_bytes(home, in, warp.thread(lane), request.address[lane], request.host[lane],
@@ -148,7 +149,7 @@ void count_transaction(u8* registers, const Instruction& in, u32 mask, Warp& war
   }
 }
 
-// Copies that one mbarrier counts land, if nothing else is missing from its phase.
+// Lands the copies that one mbarrier counts, if its phase lacks nothing else.
 void settle(Block& block, u32 address) {
   u64 waiting = 0;
   for (const AsyncArrival& each : block.async_arrivals)
@@ -172,15 +173,15 @@ void settle(Block& block, u32 address) {
 }
 
 // A try_wait may give up early. With checks, in one of the two orders of warps, it does so once for
-// each phase: who does not ask again goes on too early.
+// each phase, so that code that does not repeat it goes on too early.
 bool gives_up(const Instruction& in, Warp& warp, u64 address, bool asked) {
   const Launch& launch = *warp.block->launch;
   return in.mbarrier.may_give_up && launch.checks && launch.last_warp_first &&
          warp.refused.insert(address << 1 | asked).second;
 }
 
-// `Parity`: the operand is the parity of the phase in question, else the state that an arrival in
-// it returned.
+// `Parity`: the operand is the parity of the phase; otherwise it is the state that an arrival in
+// the phase returned.
 template <bool Parity>
 void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
@@ -212,8 +213,8 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   block.polled = (request.mask & ~over) != 0;
   if (block.recorder && request.mask) {
     const u64 address = request.address[first_lane(request.mask)];
-    // Without checks the lanes of a warp that ask together go on together; which of them went on
-    // tells why others cannot.
+    // Without checks the lanes of a warp that test together go on together; the lanes that went on
+    // explain why others cannot.
     if (over && (!block.polled || block.launch->checks))
       record_event(block, in, warp, RecordedEvent::pass, address, over, 0);
     if (block.polled)
@@ -226,7 +227,8 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   clocks.order_lanes(warp.agent);
   PTX_FOR_EACH_LANE (lane, over)
     block.shadow->acquire(warp.agent, block.flag(request.address[lane]));
-  for (u32 left = over; left;) {  // by mbarrier
+  // One mbarrier at a time.
+  for (u32 left = over; left;) {
     const u64 address = request.address[first_lane(left)];
     u32 lanes = 0;
     PTX_FOR_EACH_LANE (lane, left) lanes |= (request.address[lane] == address ? 1u : 0u) << lane;
@@ -244,8 +246,8 @@ void pending_count(u8* registers, const Instruction& in, u32 mask, Warp&) {
   write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
-// `Counted`: .noinc, the arrival is one of those that the phase waits for anyway; else it waits for
-// one more.
+// `Counted`: .noinc, the arrival is one of those that the phase expects anyway; otherwise the phase
+// expects one more.
 template <bool Counted>
 void arrive_after_copies(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;

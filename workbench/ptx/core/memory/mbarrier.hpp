@@ -1,6 +1,6 @@
-// The word of an mbarrier, and what bulk copies do to it.
+// The word of an mbarrier, and the changes that bulk copies make to it.
 //
-// The object is opaque in PTX. Here: bits 0-19 arrivals that the phase still waits for, 20-39
+// PTX leaves the object opaque. Here: bits 0-19 arrivals that the phase still waits for, 20-39
 // arrivals of every phase, 40-60 the bytes that it still expects (signed), 61 the phase's parity,
 // 62-63 a mark that memory of all ones or zeros does not have.
 #pragma once
@@ -27,15 +27,16 @@ struct MbarrierWord {
   s64 bytes() const { return static_cast<s64>(bits << 3) >> 43; }
 };
 
-// What a warp does at an mbarrier of a block, if that is recorded; before it completes the phase.
+// Records a warp's operation at an mbarrier of a block, if the block is recorded; called before the
+// operation completes the phase.
 void record_event(Block& home, const Instruction& in, const Warp& warp, RecordedEvent::Kind kind,
                   u64 mbarrier, u64 count, u64 bytes, u32 to = 0);
 
-// The arrival of tcgen05.commit at the mbarrier at an offset of the block's shared memory, of
-// whoever the block is.
+// Performs the arrival of tcgen05.commit at the mbarrier at an offset of the shared memory of
+// `block`, which may be another block than the warp's.
 void arrive_committed(Block& block, const Instruction& in, Warp& warp, s32 thread, u32 address);
 
-// Bytes that arrived for the mbarrier at an offset of the block's shared memory.
+// Counts bytes that arrived at the mbarrier at an offset of the block's shared memory.
 void complete_bytes(Block& block, const Instruction& in, s32 thread, u32 address, u64 bytes);
 
 }  // namespace workbench::ptx

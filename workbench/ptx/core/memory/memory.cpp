@@ -1,4 +1,4 @@
-// ld and st: every space, element type and vector width.
+// ld and st: every state space, element type and vector width.
 #include "memory/access.hpp"
 #include "memory/interleave.hpp"
 
@@ -14,7 +14,7 @@ inline R read_as(const u8* from) {
 
 constexpr u32 kMaximumElements = 8;
 
-// Loads what all lanes ask for, as from(lane) says where it is.
+// Loads for all lanes; from(lane) is the address.
 template <class M, class R, class F>
 inline void load_lanes(u8* registers, const Instruction& in, F from) {
   const Slot* const data = in.access.data;
@@ -33,7 +33,7 @@ inline void load_lanes(u8* registers, const Instruction& in, F from) {
   }
 }
 
-// Values that lie side by side, wherever they begin.
+// Loads contiguous values with any alignment.
 template <class M, class R>
 inline void load_row(const u8* from, R* destination) {
   typedef M Value __attribute__((aligned(1), may_alias));
@@ -85,14 +85,14 @@ template <Space S, class M, class R, bool Observed>
     if (in.access.data[i] == kNoSlot) continue;
     const u64 offset = i * sizeof(M);
     R* destination = at<R>(registers, in.access.data[i]);
-    // Lanes that were refused (with checks) read zero.
+    // With checks, lanes whose access was refused read zero.
     PTX_FOR_EACH_LANE (lane, mask)
       destination[lane] =
           request.mask >> lane & 1 ? read_as<M, R>(request.host[lane] + offset) : R{0};
   }
 }
 
-// M is the type in memory, R the register's; a signed M extends by its sign.
+// M is the type in memory, R the register's; a signed M is sign-extended.
 template <Space S, class M, class R, bool Observed>
 void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   if constexpr (is_known(S) && !Observed)
@@ -103,8 +103,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   load_resolved<S, M, R, Observed>(registers, in, mask, warp);
 }
 
-// Stores what all lanes do, as to(lane) says where it goes; of lanes with the same address the last
-// one's stays.
+// Stores for all lanes; to(lane) is the address. Of lanes with the same address, the last one wins.
 template <class M, class R, class F>
 inline void store_lanes_to(u8* registers, const Instruction& in, F to) {
   if constexpr (sizeof(M) == 4 && sizeof(R) == 4) {
@@ -123,7 +122,7 @@ inline void store_lanes_to(u8* registers, const Instruction& in, F to) {
   }
 }
 
-// With checks, which compare what is stored with what is there.
+// Stores with checks, which compare the new bytes with the old ones.
 template <class M, class R>
 void store_checked(u8* registers, const Instruction& in, const Request& request, Warp& warp) {
   const u32 bytes = sizeof(M) * in.elements;
@@ -180,12 +179,12 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   store_resolved<S, M, R, Observed>(registers, in, mask, warp);
 }
 
-// st.bulk: zeros from an address in shared memory on, a weak store of each lane (PTX ISA, st.bulk,
-// which names no proxy).
+// st.bulk: stores zeros to shared memory, as a weak store of each lane (PTX ISA, st.bulk, which
+// names no proxy).
 template <Space S, class T>
 void fill(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   constexpr u32 least = 8, most = 32;  // bytes that are stored together
-  constexpr u64 limit = u64{1} << 24;  // bytes that PTX allows
+  constexpr u64 limit = u64{1} << 24;  // limit of bytes in PTX
   constexpr u8 zeros[most] = {};
   const T* sizes = at<const T>(registers, in.access.data[0]);
   PTX_FOR_EACH_LANE (lane, mask) {

@@ -1,4 +1,4 @@
-// The cp.async of a warp that have been issued and not yet waited for.
+// The cp.async copies of a warp that have been issued and not yet waited for.
 #pragma once
 #include <vector>
 
@@ -6,8 +6,8 @@
 
 namespace workbench::ptx {
 
-// Calls function(the size of a cp.async as a constant): copying and comparing so many bytes takes
-// an instruction or two then.
+// Calls function(size) with the size of a cp.async as a compile-time constant, so that copying and
+// comparing take one or two instructions.
 template <class F>
 inline auto of_copy_size(u32 bytes, F function) {
   if (bytes == 16) return function(std::integral_constant<u32, 16>{});
@@ -21,17 +21,18 @@ struct PendingCopy {
   u32 group;
   s32 pc;
   u32 bytes;
-  u64 order;    // Warp::issued of this copy
-  u32 partial;  // lanes that read fewer bytes: `copied`, and the rest is filled with zeros
-  u32 changed;  // of one that landed early, with checks: lanes that changed what was there
-  bool unread;  // the source holds what it did when the copy was issued (unread_copies.hpp)
+  u64 order;    // Warp::issued at this copy
+  u32 partial;  // lanes that read fewer bytes: `copied` of them; the rest is filled with zeros
+  u32 changed;  // of a copy that landed early, with checks: lanes that changed memory
+  // Its source has not been read yet, and has not changed since the issue (unread_copies.hpp).
+  bool unread;
   u32 destination[kLanes];
   const u8* source[kLanes];
   u32 copied[kLanes];
   u32 reading;  // with checks, of a watched copy: lanes that read anything
 
   u32 read_by(u32 lane) const { return partial >> lane & 1 ? copied[lane] : bytes; }
-  // Whether one that is unread would change nothing now.
+  // Whether landing this unread copy now would change nothing.
   bool leaves_alike(u32 lane, const u8* shared) const {
     if (partial >> lane & 1) return false;
     return of_copy_size(bytes, [&](auto size) {
@@ -40,39 +41,39 @@ struct PendingCopy {
   }
 };
 
-// What few copies need, apart from them so that the queue of the others stays small.
+// Data that few copies need, kept apart so that the queue stays small.
 struct CopyDetail {
   static constexpr u32 kMostBytes = 16;
-  alignas(16) u8 values[kLanes * kMostBytes];  // what it has read, lane after lane
-  // Of a watched copy:
-  u32 clock;            // of the warp when it was issued
-  u64 low, high;        // between which addresses lanes read
-  u64 address[kLanes];  // where each does
+  alignas(16) u8 values[kLanes * kMostBytes];  // bytes that were read, lane after lane
+  // Only for a watched copy:
+  u32 clock;            // the warp's clock when it was issued
+  u64 low, high;        // range of addresses that lanes read
+  u64 address[kLanes];  // address that each lane reads
 };
 
-// A queue of them. `in_order`: groups and orders never decrease from one to the next, and those
-// without a group come last.
+// A queue of copies. `in_order`: groups and orders never decrease from one copy to the next, and
+// copies without a group come last.
 class PendingCopies {
  public:
   bool in_order = true;
-  u32 committed = 0;  // how many have a group, if in order
+  u32 committed = 0;  // number of copies with a group, if in order
 
   bool empty() const { return count_ == 0; }
   u32 size() const { return count_; }
   PendingCopy& operator[](u32 i) { return ring_[(first_ + i) & (ring_.size() - 1)]; }
 
-  // That of one of the queue, or of the place behind the last one.
+  // The detail of a copy in the queue, or of the place behind the last one.
   CopyDetail& detail(const PendingCopy& copy) {
     if (details_.size() != ring_.size()) details_.resize(ring_.size());
     return details_[static_cast<std::size_t>(&copy - ring_.data())];
   }
-  // Puts a copy of `from` into a place of the queue, or behind the last one.
+  // Moves the copy `from` to a place in the queue, or behind the last one.
   void put(PendingCopy& place, const PendingCopy& from) {
     if (!details_.empty()) detail(place) = detail(from);
     place = from;
   }
 
-  // The place behind the last one, which push() adds.
+  // The place behind the last copy, which push() adds to the queue.
   PendingCopy& next() {
     if (count_ == ring_.size()) grow();
     return (*this)[count_];
@@ -82,7 +83,7 @@ class PendingCopies {
     ++first_, --count_, committed -= committed ? 1 : 0;
     if (!count_) clear();
   }
-  // Keeps so many at the front, of which `with_group` are committed.
+  // Keeps the first `count` copies, of which `with_group` are committed.
   void truncate(u32 count, u32 with_group) {
     count_ = count, committed = with_group;
     if (!count_) clear();
@@ -100,8 +101,8 @@ class PendingCopies {
     ring_.swap(larger), details_.swap(details), first_ = 0;
   }
 
-  std::vector<PendingCopy> ring_;    // a power of two of places
-  std::vector<CopyDetail> details_;  // of each place; empty until one is needed
+  std::vector<PendingCopy> ring_;    // number of places is a power of two
+  std::vector<CopyDetail> details_;  // by place; empty until a detail is needed
   u32 first_ = 0, count_ = 0;
 };
 

@@ -11,7 +11,8 @@
 namespace workbench::ptx {
 namespace {
 
-constexpr u32 kHalf = kMapBytes / 2;  // maps are aligned to half of their size
+// Maps are aligned to half of their size.
+constexpr u32 kHalf = kMapBytes / 2;
 
 u64 read_bits(const u8* map, u32 begin, u32 count) {
   u64 value = 0;
@@ -44,7 +45,7 @@ u64 read_field(const u8* map, MapField field, u32 ordinal) {
   return (value << place.shift) + place.less;
 }
 
-// A bit of the used half is known if a field or a mark has it.
+// The bits of the used half that belong to a field or a mark.
 std::array<u8, kMapUsedBytes> known_bits() {
   std::array<u8, kMapUsedBytes> known{};
   for (const MapPlace& place : kMapPlaces)
@@ -62,7 +63,7 @@ u8 type_of(u64 code) {
   return static_cast<u8>(found - std::begin(kMapTypeCodes));  // kCount for a code of no type
 }
 
-// A value that the field cannot hold, or null.
+// The fault of a value that the field cannot hold, in words, or null.
 const char* fault_of(MapField field, u64 value) {
   switch (field) {
     case MapField::box_dim: return value - 1 < 256 ? nullptr : "a box whose extent is not 1 to 256";
