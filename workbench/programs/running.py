@@ -195,7 +195,7 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
             checks=options.check, strict=options.strict, statistics=options.trace, seconds_limit=seconds,
             fmad=options.fmad,
         )  # fmt: skip
-        return SimulatedTriton(wanted, launch, inductor=options.inductor, launches=launches, show=lambda report: None)
+        return SimulatedTriton(wanted, launch, inductor=options.inductor, launches=launches)
 
     torch = installed_torch()
     if options.inductor:
