@@ -190,10 +190,7 @@ class PtxKernel(DecodedKernel):
             try:
                 made = code.launch(bound)
             except MemoryError as error:
-                shared = self.decoded.static_shared + launch.shared_bytes
-                raise without_memory(
-                    self.name, str(error), grid, launch.block, self.decoded.local_bytes, shared, bound.threads, options
-                ) from error
+                raise without_memory(self, launch, str(error), bound.threads) from error
             return CoreResult(**(with_findings(made) if made["findings"] or made["fault"] else made))
 
         result = run(recorded)
