@@ -68,19 +68,18 @@ def _start(config: pytest.Config, options: Any) -> None:
                 raise pytest.UsageError(f"--{name.replace('_', '-')} needs --simulated-gpu")
         return
     from workbench.base.progress import announce_by
-    from workbench.driver.attributes import device_facts
     from workbench.driver.simulated import default_memory
     from workbench.driver.torch_device.starting import refuse_interpreter
     from workbench.errors import WorkbenchError
     from workbench.programs import children
+    from workbench.programs.device_options import DeviceOptions
     from workbench.programs.running import start_devices
 
-    given = {
-        "arch": None, "model": options.simulated_gpu, "check": options.gpu_check, "strict": False,
-        "trace": options.gpu_trace is not None, "seconds_limit": options.gpu_seconds_limit, "inductor": False,
-        "first_config": options.gpu_first_config, "counts": True,
-        "memory_gib": default_memory() / 2**30 / int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
-    }  # fmt: skip
+    devices = DeviceOptions(
+        model=options.simulated_gpu, check=options.gpu_check, trace=options.gpu_trace is not None, counts=True,
+        seconds_limit=options.gpu_seconds_limit, first_config=options.gpu_first_config,
+        memory_gib=default_memory() / 2**30 / int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
+    )  # fmt: skip
     if options.gpu_trace is not None and importlib.util.find_spec("anywidget") is None:
         raise pytest.UsageError("--gpu-trace needs anywidget: python -m pip install anywidget")
     children.leave()
@@ -88,8 +87,8 @@ def _start(config: pytest.Config, options: Any) -> None:
     stack = contextlib.ExitStack()
     try:
         refuse_interpreter()
-        launches = stack.enter_context(children.shared(given, device_facts(options.simulated_gpu).arch))
-        start_devices(launches, **given)
+        launches = stack.enter_context(children.shared(devices))
+        start_devices(launches, devices)
     except WorkbenchError as error:
         stack.close()
         raise pytest.UsageError(str(error)) from error

@@ -126,7 +126,7 @@ def test_a_published_space_is_searched_with_its_failures_until_the_budget_ends(t
     cache = head | {"tune_params_keys": ["a", "b"], "tune_params": parameters, "cache": rows}
     (tmp_path / "space").mkdir()
     (tmp_path / "space" / "GPU.json").write_text(json.dumps(cache))
-    options = {"measured": tmp_path, "seeds": 6, "budget": 16, "peers": False}
+    options = {"measured": tmp_path, "seeds": 6, "end": tune.SearchEnd(budget=16), "peers": False}
     result = tune.run([], **options)
     found = {one.strategy: one for one in result.searches}
     assert found["exhaustive"].evaluations == (None,) * 6
@@ -134,7 +134,7 @@ def test_a_published_space_is_searched_with_its_failures_until_the_budget_ends(t
     assert found["bayesian"].found == 6
     assert "in 16 evaluations" in str(result)
     assert re.search(r"exhaustive +0 of 6 +- .*later \(p 0\.0", str(result))
-    wide = tune.run([], **options | {"tolerance": 60.0})
+    wide = tune.run([], **options | {"end": tune.SearchEnd(tolerance=60.0, budget=16)})
     assert {count for one in wide.searches for count in one.evaluations} <= {1, 2, 3}, "the first that runs"
 
 

@@ -23,7 +23,7 @@ from workbench.attention.ui.cache.cache_plots import (
     rows_in_memory,
     slots_legend,
 )
-from workbench.ui.line_plots import marked_lines
+from workbench.ui.line_plots import LineAxes, marked_lines
 
 
 def test_a_cache_leaves_one_row_of_scores():
@@ -76,7 +76,7 @@ def test_areas_are_stacked():
 
 
 def test_lines_differ_by_more_than_colour():
-    ax = marked_lines([1, 2, 4], {"a": [1, 2, 3], "b": [2, 3, 4]}, xlabel="n", ylabel="y", xscale="log2", yscale="log")
+    ax = marked_lines([1, 2, 4], {"a": [1, 2, 3], "b": [2, 3, 4]}, LineAxes("n", "y", xscale="log2", yscale="log"))
     first, second = ax.lines
     assert list(first.get_ydata()) == [1, 2, 3]
     assert first.get_marker() != second.get_marker()

@@ -30,7 +30,7 @@ def test_without_a_place_nothing_runs():
 def test_every_block_is_a_bar_in_its_place():
     import matplotlib.pyplot as plt
 
-    ax = wave_picture([4, 1, 1, 3], 2, kinds=[0, 1, 1, 1], labels=["long", "short"], title="uneven")
+    ax = wave_picture([4, 1, 1, 3], 2, kinds=["long", "short", "short", "short"], title="uneven")
     boxes = [[path.get_extents().extents for path in kind.get_paths()] for kind in ax.collections]
     bars = [{(x0, x1 - x0, (y0 + y1) / 2) for x0, y0, x1, y1 in kind} for kind in boxes]
     assert bars == [{(0, 4, 0)}, {(0, 1, 1), (1, 1, 1), (2, 3, 1)}]

@@ -102,7 +102,7 @@ def compare(
     attempts: dict[str, list[ConfiguredTrial]] = {one.name: [] for one in cases}
     for one in tracked(tries, " runs", name=str):
         config = configs.get(one.variant.name)
-        done = attempt(found, one.variant, one.case, where, one.model, config=config, tuned=tuned, arch=one.arch)
+        done = attempt(found, one, where, config=config, tuned=tuned)
         attempts[one.case.name].append(done)
     machine = "" if where.counts else where.description
     made = Comparison if arch is None else ArchComparison

@@ -69,24 +69,15 @@ def checked_configs(configs: Mapping[str, Config] | None, variants: Iterable[Var
     return found
 
 
-def attempt(
-    op: Op,
-    variant: Variant,
-    case: Case,
-    where: Device,
-    model: DeviceModel,
-    *,
-    config: Config | None = None,
-    tuned: bool = False,
-    arch: str | None = None,
-) -> ConfiguredTrial:
+def attempt(op: Op, one: Try, where: Device, *, config: Config | None = None, tuned: bool = False) -> ConfiguredTrial:
     """Try a variant on a case and return the trial, whatever is wrong with it.
 
     On the simulator a variant gets the architecture that it needs, unless one is given, and is predicted for a GPU that
     it runs on. With ``tuned`` it runs with the configuration that is recorded for the case or one like it, if there is
     one.
     """
-    needed = arch or variant.machine_arch(case.problem(arch=where.arch))
+    variant, case, model = one.variant, one.case, one.model
+    needed = one.arch or variant.machine_arch(case.problem(arch=where.arch))
     on = devices.simulator(needed) if where.counts else where
     problem, origin = placed(case.problem(arch=on.arch), on, model), "given"
     if config is None:

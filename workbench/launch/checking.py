@@ -10,7 +10,7 @@ from typing import Any
 from workbench.analysis.check_report import CheckReport, notes_on
 from workbench.analysis.trace import Trace, trace_of
 from workbench.base.argument_kinds import checked_kinds
-from workbench.driver.triton.calls import is_jit, run_call
+from workbench.driver.triton.calls import KernelCall, is_jit, run_call
 from workbench.errors import ArgumentError
 from workbench.launch.loading import Kernel, kernel_to_launch
 from workbench.launch.sim import Simulator, run
@@ -103,11 +103,10 @@ def check_kernel(
     )
     if after is not None:
         options = replace(options, overlapped=_footprint_of(after))
+    call = KernelCall(kernel, grid, block, args, kwargs, shared_bytes, arch)
     if is_jit(kernel):
-        return run_call(
-            kernel, grid, args, kwargs, options, block=block, shared_bytes=shared_bytes, arch=arch, both_orders=True
-        ).check
-    compiled, launch = _bound(kernel, grid, block, args, shared_bytes, options, kwargs, arch)
+        return run_call(call, options, both_orders=True).check
+    compiled, launch = _bound(call, options)
     notes = notes_on(launch.names, launch.values, kernel.macros.values() if isinstance(kernel, Kernel) else ())
     report, notes = run(compiled, launch, both_orders=True, unwritten=uninitialised, notes=notes)
     return CheckReport(compiled.label, tuple(report.findings), report, notes)
@@ -150,25 +149,25 @@ def trace_kernel(
         cluster=cluster, statistics=True, checks=checks, seconds_limit=seconds_limit, record_block=record_block,
         fmad=fmad,
     )  # fmt: skip
+    call = KernelCall(kernel, grid, block, args, kwargs, shared_bytes, arch)
     if is_jit(kernel):
-        return run_call(kernel, grid, args, kwargs, options, block=block, shared_bytes=shared_bytes, arch=arch).trace
-    compiled, launch = _bound(kernel, grid, block, args, shared_bytes, options, kwargs, arch)
+        return run_call(call, options).trace
+    compiled, launch = _bound(call, options)
     report, _ = run(compiled, launch)
     return trace_of(compiled, report, shared_bytes)
 
 
-def _bound(
-    kernel: Any, grid: Any, block: Any, args: Sequence[object], shared_bytes: int, options: LaunchOptions,
-    kwargs: Mapping[str, object] | None = None, arch: str | None = None,
-) -> tuple[CompiledKernel, MachineLaunch]:  # fmt: skip
+def _bound(call: KernelCall, options: LaunchOptions) -> tuple[CompiledKernel, MachineLaunch]:
     """Return the compiled kernel and its launch on the PTX machine, ready to run."""
-    compiled, signature = kernel_to_launch(kernel, kwargs, arch)
-    if block is None:
-        block = compiled.threads_per_block
+    compiled, signature = kernel_to_launch(call.kernel, call.kwargs, call.arch)
+    block = compiled.threads_per_block if call.block is None else call.block
     if block is None:
         raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels set their own.")
     device = Simulator(arch=compiled.arch)
-    return compiled, device.bind(compiled, grid, block, args, options, shared_bytes=shared_bytes, signature=signature)
+    bound = device.bind(
+        compiled, call.grid, block, call.args, options, shared_bytes=call.shared_bytes, signature=signature
+    )
+    return compiled, bound
 
 
 def _footprint_of(after: Sequence[Any]) -> Any:
@@ -179,5 +178,6 @@ def _footprint_of(after: Sequence[Any]) -> Any:
             "Describe the launch before this one.",
         )  # fmt: skip
     kernel, grid, block, args = after[:4]
-    _, launch = _bound(kernel, grid, block, args, after[4] if len(after) == 5 else 0, LaunchOptions(checks=True))
+    call = KernelCall(kernel, grid, block, args, shared_bytes=after[4] if len(after) == 5 else 0)
+    _, launch = _bound(call, LaunchOptions(checks=True))
     return launch.run().footprint

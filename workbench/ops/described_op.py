@@ -31,7 +31,10 @@ _TENSORS = (torch.Tensor, torch.Tensor | None)
 
 @dataclass(eq=False)
 class OpDescription:
-    """The `workbench.ops.library_op.OpContract` of a described op. See `workbench.ops.own.op.op` for the fields."""
+    """The `workbench.ops.library_op.OpContract` of a described op. See `workbench.ops.own.op.op` for the fields.
+
+    Raises ArgumentError for a name in ``in_place``, ``outputs`` or ``labels`` that is no field of the tensors.
+    """
 
     name: str
     function: Callable[..., Any]
@@ -43,6 +46,13 @@ class OpDescription:
     labels: Mapping[str, str]
 
     def __post_init__(self) -> None:
+        known = [one.name for one in fields_of(self.tensors)]
+        for argument in ("in_place", "outputs", "labels"):
+            for one in getattr(self, argument):
+                if one not in known:
+                    remedy = f"Name fields of {self.tensors.__name__}."
+                    raise ArgumentError(argument, repr(one), ", ".join(known), remedy)
+        self.like = self.like or known[0]
         self._kinds = get_type_hints(self.tensors)
         self.arguments = {one.name: one for one in fields_of(self.tensors) if MADE not in one.metadata}
         hints = get_type_hints(self.function)
@@ -214,27 +224,3 @@ def fields_of(tensors: type[RunTensors]) -> tuple[Field, ...]:
         remedy = "@dataclass above class Tensors(RunTensors)."
         raise ArgumentError("tensors", repr(tensors), "a dataclass of workbench.ops.run_tensors.RunTensors", remedy)
     return fields(tensors)
-
-
-def describe(
-    function: Callable[..., Any],
-    name: str,
-    tensors: type[RunTensors],
-    namespace: str,
-    *,
-    in_place: Sequence[str] = (),
-    like: str | Callable[[Any], torch.Tensor] = "",
-    make: Callable[[Any], RunTensors | None] | None = None,
-    outputs: Sequence[str] = (),
-    labels: Mapping[str, str] | None = None,
-    backward: Callable[..., Any] | None = None,
-) -> DescribedOp:
-    """Make an op of a description. Raises ArgumentError for a name that is not a field of the tensors."""
-    known = [one.name for one in fields_of(tensors)]
-    for argument, names in (("in_place", in_place), ("outputs", outputs), ("labels", labels or {})):
-        for one in names:
-            if one not in known:
-                raise ArgumentError(argument, repr(one), ", ".join(known), f"Name fields of {tensors.__name__}.")
-    like, written = like or known[0], tuple(in_place)
-    description = OpDescription(name, function, tensors, written, like, make, tuple(outputs), dict(labels or {}))
-    return DescribedOp(description, namespace, backward)

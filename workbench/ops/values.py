@@ -89,7 +89,7 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Check:
-    """The verdict on one output: the largest error, what was allowed where it occurred, and whether it passed.
+    """The comparison of one output with the known answer: the largest error, the error allowed there, and the result.
 
     ``place`` says which element that is, where the op knows. Where each element has a bound of its own, ``typical`` is
     their root mean square, the same for every output of a case.
@@ -143,7 +143,7 @@ class Case(Protocol):
         """Return the known answer."""
 
     def check(self, out: Any) -> Check:
-        """Return the verdict on an output."""
+        """Return the comparison of an output with the known answer."""
 
     def minimum_bytes(self, problem: Any) -> int:
         """Return the bytes that must cross memory once, whatever the variant: its traffic is compared with them."""

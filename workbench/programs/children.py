@@ -24,6 +24,7 @@ from workbench.base.terminal import say
 from workbench.driver.library_files import library_path
 from workbench.driver.torch_device.child_processes import CHILD_FOLDER, in_front_of
 from workbench.errors import HostCallFault
+from workbench.programs.device_options import DeviceOptions
 from workbench.programs.launch_page import PageRow, page_row
 
 if TYPE_CHECKING:
@@ -35,13 +36,14 @@ _PYTHON, _LIBRARY = "WORKBENCH_PYTHON", "WORKBENCH_LIBPYTHON"  # which driver/li
 
 
 @contextmanager
-def shared(options: dict[str, Any], arch: str) -> Iterator[RunLaunches]:
+def shared(options: DeviceOptions) -> Iterator[RunLaunches]:
     """Yield a program's launches, which the processes that it starts add to; their devices have the same ``options``.
 
-    The ``nvcc`` on their PATH compiles for ``arch``.
+    The ``nvcc`` on their PATH compiles for the devices' architecture. Raises UnknownNameError or ArgumentError for a
+    model or an architecture that does not exist.
     """
     with tempfile.TemporaryDirectory(prefix="workbench-run-") as folder:
-        ours = _variables(options, folder, arch)
+        ours = _variables(options, folder)
         kept = {name: os.environ.get(name) for name in ours}
         os.environ.update(ours)
         try:
@@ -54,11 +56,11 @@ def shared(options: dict[str, Any], arch: str) -> Iterator[RunLaunches]:
                     os.environ[name] = value
 
 
-def _variables(options: dict[str, Any], folder: str, arch: str) -> dict[str, str]:
+def _variables(options: DeviceOptions, folder: str) -> dict[str, str]:
     """Return the environment by which child processes join: Python's by a sitecustomize, others by their libraries."""
     variables = {
-        VARIABLE: json.dumps({"options": options, "folder": folder}),
-        "WORKBENCH_NVCC_ARCH": arch.replace("sm_", "compute_"),
+        VARIABLE: json.dumps({"options": options.to_dict(), "folder": folder}),
+        "WORKBENCH_NVCC_ARCH": options.code_arch.replace("sm_", "compute_"),
         "PYTHONPATH": in_front_of(CHILD_FOLDER, "PYTHONPATH"),
         "LD_LIBRARY_PATH": in_front_of(library_path().parent, "LD_LIBRARY_PATH"),
     }
@@ -75,10 +77,10 @@ def shared_python() -> Path | None:
     return next((path for folder in folders if folder and (path := Path(folder) / name).is_file()), None)
 
 
-def given() -> tuple[RunLaunches, dict[str, Any]]:
+def given() -> tuple[RunLaunches, DeviceOptions]:
     """Return, in a child process of the program, the launches that it adds to and the options of its devices."""
     run = json.loads(os.environ[VARIABLE])
-    return RunLaunches(Path(run["folder"]), 0), run["options"]
+    return RunLaunches(Path(run["folder"]), 0), DeviceOptions.from_dict(run["options"])
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ _LIMIT = (
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--check", is_flag=True, help="Watch every launch; report findings, and exit with 1 if there are any.")
 @click.option("--strict", is_flag=True, help="Like --check; also report violations of rules that GPUs tolerate.")
-@click.option("--trace", metavar="FILE.html", help="Write a page with every launch, line by line.")
+@click.option("--trace", "page", metavar="FILE.html", help="Write a page with every launch, line by line.")
 @click.option("--arch", help=f"{MACHINE_ARCHS_TEXT}: compile for this (default: the model's).")
 @click.option(
     "--model",
@@ -48,7 +48,9 @@ _LIMIT = (
 )
 @click.option("--simulated", "force", is_flag=True, help="Simulate the devices even if there is a GPU.")
 @click.option("--nvcc", default="", metavar="WORDS", help="Options and more files for nvcc: '-I include -DN=8 b.cu'.")
-def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:
+def run(
+    script: str, arguments: tuple[str, ...], module: bool, page: str | None, force: bool, nvcc: str, **devices: Any
+) -> None:
     """Run a program that launches kernels, in Python or in CUDA C++ (.cu); without a GPU, on simulated devices.
 
     A command, such as make, runs with an nvcc on PATH whose programs are simulated too.
@@ -57,6 +59,8 @@ def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:
     and Triton's, those of load_cuda and load_ptx, of ops, checks and traces, also in processes that the program starts.
     With --check the exit status is 1 for a finding and 2 if nothing was launched; else it is the program's own.
     """
+    from workbench.programs.device_options import DeviceOptions
     from workbench.programs.running import run_program
 
-    sys.exit(run_program(script, arguments, **options))
+    options = DeviceOptions(**devices, trace=page is not None)
+    sys.exit(run_program(script, arguments, options, module=module, page=page, force=force, nvcc=nvcc))

@@ -23,7 +23,7 @@ def serve() -> None:
     launches = join_run()
     libc = ctypes.CDLL(None)
     sys.stdout = HostOutput(libc)
-    check = children.given()[1]["check"]
+    check = children.given()[1].check
 
     def finished(status: int, said: str | None = None) -> int:
         launches.settle()

@@ -13,7 +13,7 @@ import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from workbench.analysis.check_report import fault_text
 from workbench.analysis.host_calls import counted
@@ -21,7 +21,7 @@ from workbench.analysis.launches import Launches
 from workbench.analysis.refused_launches import notes_of
 from workbench.analysis.watching import Watch, watch
 from workbench.base.terminal import say
-from workbench.driver.attributes import DEFAULT_MODEL, device_facts
+from workbench.driver.attributes import device_facts
 from workbench.driver.imports import when_imported
 from workbench.driver.simulated import current, provide_programs, real_device, simulated_driver
 from workbench.driver.torch_device.library import installed_torch
@@ -29,6 +29,7 @@ from workbench.driver.torch_device.starting import attach, refuse_interpreter
 from workbench.errors import ArgumentError, DeviceUnavailableError, HostCallFault, KernelFault
 from workbench.programs import children
 from workbench.programs.child_commands import run_command
+from workbench.programs.device_options import DeviceOptions
 from workbench.programs.targets import SOURCES, TargetKind, kind_of
 from workbench.ptx import LaunchOptions
 
@@ -39,22 +40,12 @@ FOUND, NOTHING_RAN = 1, 2  # exit statuses under --check for a program that itse
 def run_program(
     target: str,
     arguments: Sequence[str],
+    options: DeviceOptions,
     *,
     module: bool = False,
-    check: bool = False,
-    strict: bool = False,
-    trace: str | None = None,
-    arch: str | None = None,
-    model: str | None = None,
-    seconds_limit: float | None = None,
-    inductor: bool = False,
+    page: str | None = None,
     force: bool = False,
     nvcc: str = "",
-    first_config: bool = False,
-    devices: int = 1,
-    memory_gib: float | None = None,
-    exact_name: bool = False,
-    fmad: bool = True,
 ) -> int:
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
 
@@ -63,14 +54,9 @@ def run_program(
     is compiled, with the words of ``nvcc`` as options and further files; its ``main`` is then called in this process,
     which ends with it. A shared object that has a ``main`` and no CUDA runtime inside runs in the same way.
 
-    ``check`` watches every launch and ends with a report on stderr; the status is then 1 for a finding, and 2 if
-    nothing was launched. ``strict`` is ``check`` that also counts notes as findings and looks for more. ``trace`` is
-    the HTML file to which the launches are written. Without these options a real GPU, if there is one and not
-    ``force``, is used as it is. ``arch`` and ``model`` choose the simulated devices (default: an H200 for PyCUDA, an
-    A100 for Triton), ``seconds_limit`` the time limit of a launch. With ``inductor``, ``torch.compile`` generates
-    Triton kernels for CPU tensors. With ``first_config`` a Triton autotuner takes its first configuration that runs.
-    There are this many ``devices``, of ``memory_gib`` GiB each, with "(simulated)" in their name unless ``exact_name``.
-    Without ``fmad`` no launch contracts products and sums.
+    With ``options.check`` the run ends with a report on stderr; the status is then 1 for a finding, and 2 if nothing
+    was launched. ``options.strict`` also counts notes as findings. With ``options.trace`` the launches are written to
+    ``page``, an HTML file. If there is a real GPU and not ``force``, the program uses it as it is.
 
     Raises ArgumentError, UnknownNameError or DeviceUnavailableError before anything runs; CompileError and
     MissingToolError for a CUDA program.
@@ -82,40 +68,35 @@ def run_program(
     if native and children.VARIABLE in os.environ:
         return _join_natively(Path(target), arguments)
     sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
-    check |= strict
-    _check("" if command else target, module, trace)
+    _check("" if command else target, module, page)
     refuse_interpreter()
     real = None if force else real_device()
-    if real is not None and (native or check or trace or arch or model or seconds_limit or inductor):
+    if real is not None and (native or options.asks_for_simulation()):
         raise DeviceUnavailableError(
             f"There is a real GPU, {real}, which a program would use. Add --simulated to run it on the PTX machine."
         )
     if real is not None:
-        return run_command([target, *arguments]) if command else _run(target, arguments, module, check)
-    options: dict[str, Any] = {
-        "arch": arch, "model": model, "check": check, "strict": strict, "trace": trace is not None,
-        "seconds_limit": seconds_limit, "inductor": inductor, "first_config": first_config,
-        "devices": devices, "memory_gib": memory_gib, "exact_name": exact_name, "fmad": fmad,
-    }  # fmt: skip
-    library = _program(Path(target), arch, model, shlex.split(nvcc)) if native else None
+        return run_command([target, *arguments]) if command else _run(target, arguments, module, options.check)
+    library = _program(Path(target), options.code_arch, shlex.split(nvcc)) if native else None
     with contextlib.ExitStack() as stack:
-        launches = stack.enter_context(children.shared(options, _arch(arch, model)))
+        launches = stack.enter_context(children.shared(options))
         if command:
-            provide_programs(device_facts(_model_key(arch, model), exact_name), devices, _bytes(memory_gib))
+            facts = device_facts(options.model_key, options.exact_name)
+            provide_programs(facts, options.devices, options.memory_bytes)
         else:
-            start_devices(launches, **options)
+            start_devices(launches, options)
 
         def finish(status: int) -> int:
             with stack:
-                return _finish(launches, status, check, trace, " ".join([target, *arguments]))
+                return _finish(launches, status, options.check, page, " ".join([target, *arguments]))
 
         if command:
             return finish(run_command([target, *arguments]))
         if library is None:
-            return finish(_run(target, arguments, module, check))
+            return finish(_run(target, arguments, module, options.check))
         from workbench.programs.native import run_main, told
 
-        run_main(library, [target, *arguments], lambda status: finish(told(status, check)))
+        run_main(library, [target, *arguments], lambda status: finish(told(status, options.check)))
 
 
 def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
@@ -123,17 +104,17 @@ def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
     from workbench.programs.native import run_main, told
 
     launches, options = children.given()
-    library = _program(path, options["arch"], options["model"], [])
-    start_devices(launches, **(options | {"inductor": False}))
+    library = _program(path, options.code_arch, [])
+    start_devices(launches, options)
 
     def finish(status: int) -> int:
         launches.settle()
-        return told(status, options["check"])
+        return told(status, options.check)
 
     run_main(library, [str(path), *arguments], finish)
 
 
-def _program(path: Path, arch: str | None, model: str | None, words: list[str]) -> Path:
+def _program(path: Path, arch: str, words: list[str]) -> Path:
     """Return the shared object of a CUDA program; compile it if ``path`` is a source file."""
     from workbench.programs.compiling import compiled_program
 
@@ -141,40 +122,24 @@ def _program(path: Path, arch: str | None, model: str | None, words: list[str]) 
         return path
     files = [Path(word) for word in words if Path(word).suffix in SOURCES + _OBJECTS]
     options = [word for word in words if Path(word).suffix not in SOURCES + _OBJECTS]
-    return compiled_program([path, *files], _arch(arch, model), options)
+    return compiled_program([path, *files], arch, options)
 
 
-def _arch(arch: str | None, model: str | None) -> str:
-    """Return the architecture to compile for: the given one, which may have a letter, or the model's."""
-    facts = device_facts(_model_key(arch, model))
-    return arch or facts.arch
-
-
-def _bytes(gib: float | None) -> int | None:
-    return None if gib is None else int(gib * 2**30)
-
-
-def _model_key(arch: str | None, model: str | None) -> str:
-    from workbench.driver.triton.driver import checked_model
-
-    return DEFAULT_MODEL if arch is None and model is None else checked_model(arch, model).key
-
-
-def _finish(launches: children.RunLaunches, status: int, check: bool, trace: str | None, title: str) -> int:
+def _finish(launches: children.RunLaunches, status: int, check: bool, page: str | None, title: str) -> int:
     """Print the report and write the page, if asked for, and return the exit status.
 
     Refused launches that the program did not ask about are printed in any case.
     """
     found = _report(launches) if check else _report_refused(launches, all_of_them=False)
     status = status or found
-    if trace is not None:
+    if page is not None:
         from workbench.programs.launch_page import write_page
 
         others = launches.elsewhere()
         rows = [one.row for one in others if one.row is not None]
         faults = [f"in process {one.process}: {text}" for one in others if one.fault for text in one.texts]
-        write_page(launches, Path(trace), title=title, elsewhere=rows, faults=faults)
-        say(f"workbench: {_count(len(launches) + len(rows))} written to {trace}", err=True)
+        write_page(launches, Path(page), title=title, elsewhere=rows, faults=faults)
+        say(f"workbench: {_count(len(launches) + len(rows))} written to {page}", err=True)
     return status
 
 
@@ -184,12 +149,12 @@ def join_run() -> children.RunLaunches:
     Returns the launches, which are settled when Python ends.
     """
     launches, options = children.given()
-    start_devices(launches, **(options | {"inductor": False}))
+    start_devices(launches, options)
     atexit.register(launches.settle)
     return launches
 
 
-def _check(target: str, module: bool, trace: str | None) -> None:
+def _check(target: str, module: bool, page: str | None) -> None:
     if module:
         with contextlib.suppress(ModuleNotFoundError, ValueError):
             if importlib.util.find_spec(target) is not None:
@@ -198,42 +163,46 @@ def _check(target: str, module: bool, trace: str | None) -> None:
             raise ArgumentError("module", repr(target), "a module that can be imported", "Check its name.")
     elif target and not Path(target).is_file():
         raise ArgumentError("script", repr(target), "a Python or CUDA file", "Check the path.")
-    if trace is not None:
+    if page is not None:
         if importlib.util.find_spec("anywidget") is None:
-            raise ArgumentError(
-                "trace", repr(trace), "no value here", "Traces need anywidget: python -m pip install anywidget"
-            )
-        if not Path(trace).resolve().parent.is_dir():
-            raise ArgumentError("trace", repr(trace), "a file in a folder that exists", "Make the folder first.")
+            remedy = "Traces need anywidget: python -m pip install anywidget"
+            raise ArgumentError("trace", repr(page), "no value here", remedy)
+        if not Path(page).resolve().parent.is_dir():
+            raise ArgumentError("trace", repr(page), "a file in a folder that exists", "Make the folder first.")
 
 
-def start_devices(
-    launches: Launches, *, arch: str | None, model: str | None, check: bool, strict: bool, trace: bool,
-    seconds_limit: float | None, inductor: bool, first_config: bool, devices: int = 1, memory_gib: float | None = None,
-    exact_name: bool = False, counts: bool = False, fmad: bool = True,
-) -> None:  # fmt: skip
+def start_devices(launches: Launches, options: DeviceOptions) -> None:
     """Watch every launch, start the simulated driver, and prepare torch and Triton for when the program imports them.
 
     torch's CUDA build gets a ``cuda`` device. With the CPU build, Triton kernels take CPU tensors.
     """
     from workbench.driver.triton.driver import SimulatedTriton, checked_model
 
-    wanted = checked_model(arch, model)
-    watch(Watch(launches, wanted, check, trace, seconds_limit, strict, counts, fmad=fmad))
+    wanted = checked_model(options.arch, options.model)
+    seconds = options.seconds_limit
+    watch(
+        Watch(
+            launches, wanted, checks=options.check, trace=options.trace, seconds_limit=seconds, strict=options.strict,
+            counts=options.counts, fmad=options.fmad,
+        )
+    )  # fmt: skip
     simulated_driver(
-        _model_key(arch, model), force=True, seconds_limit=seconds_limit, devices=devices,
-        memory_bytes=_bytes(memory_gib), exact_name=exact_name,
+        options.model_key, force=True, seconds_limit=seconds, devices=options.devices,
+        memory_bytes=options.memory_bytes, exact_name=options.exact_name,
     )  # fmt: skip
 
     def start_triton() -> SimulatedTriton:
-        options = LaunchOptions(checks=check, strict=strict, statistics=trace, seconds_limit=seconds_limit, fmad=fmad)
-        return SimulatedTriton(wanted, options, inductor=inductor, launches=launches, show=lambda report: None)
+        launch = LaunchOptions(
+            checks=options.check, strict=options.strict, statistics=options.trace, seconds_limit=seconds,
+            fmad=options.fmad,
+        )  # fmt: skip
+        return SimulatedTriton(wanted, launch, inductor=options.inductor, launches=launches)
 
     torch = installed_torch()
-    if inductor:
+    if options.inductor:
         start_triton()
     elif torch is not None and torch.problem is None:
-        attach(torch, start_triton, first_config=first_config)
+        attach(torch, start_triton, first_config=options.first_config)
     else:
         when_imported("triton", start_triton)
 

@@ -29,6 +29,14 @@ ANY = "any"
 """Place of an epoch that may be every other."""
 
 
+class AccessMode(NamedTuple):
+    """The way in which an instruction accesses memory; see `ThreadAccess`."""
+
+    writes: bool
+    strong: bool = False
+    copy: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class ThreadAccess:
     """An access of the generic thread.

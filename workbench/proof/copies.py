@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.proof.access import AccessMode
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, negation, zero
 from workbench.proof.memory import accesses
 from workbench.proof.state import State
@@ -9,6 +10,8 @@ from workbench.proof.terms import Term
 from workbench.proof.thread import Thread
 from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement, parse_number
+
+_READ, _WRITE = AccessMode(writes=False, copy=True), AccessMode(writes=True, copy=True)
 
 
 def copy_step(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
@@ -39,6 +42,6 @@ def copy_step(thread: Thread, statement: Statement, operands: list[str], state: 
             reads = both(guard, negation(zero(given)))
     found = []
     if reads != FALSE:
-        found += accesses(thread, statement, operands[1], width, state, reads, writes=False, copy=True)
-    found += accesses(thread, statement, operands[0], width, state, guard, writes=True, copy=True)
+        found += accesses(thread, statement, operands[1], width, state, reads, _READ)
+    found += accesses(thread, statement, operands[0], width, state, guard, _WRITE)
     state.open += tuple((TRUE, one) for one in found)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from workbench.base.element_types import PTX_BYTES
-from workbench.proof.access import Hazard, ThreadAccess
+from workbench.proof.access import AccessMode, Hazard, ThreadAccess
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, negation
 from workbench.proof.state import State, Value
 from workbench.proof.terms import Term, quotient, term
@@ -59,10 +59,13 @@ def address_of(thread: Thread, statement: Statement, operand: str, state: State)
 
 
 def accesses(
-    thread: Thread, statement: Statement, operand: str, width: int, state: State, guard: Predicate, *,
-    writes: bool, strong: bool = False, copy: bool = False,
-) -> list[ThreadAccess]:  # fmt: skip
-    """Return, and record, what one operand of a statement accesses, an access for each array that it may be."""
+    thread: Thread, statement: Statement, operand: str, width: int, state: State, guard: Predicate, mode: AccessMode
+) -> list[ThreadAccess]:
+    """Return, and record, what one operand of a statement accesses, an access for each array that it may be.
+
+    ``width`` is the size of the access in bytes.
+    """
+    writes, strong, copy = mode
     found = []
     state.touched = True
     try:
@@ -100,8 +103,8 @@ def move(thread: Thread, statement: Statement, operands: list[str], state: State
     first = name in ("st", "red", "stmatrix")
     atomic = name in ("atom", "red")
     found = accesses(
-        thread, statement, operands[0 if first else 1], size * count, state, guard, writes=first or atomic,
-        strong=atomic or any(one in _STRONG for one in parts),
+        thread, statement, operands[0 if first else 1], size * count, state, guard,
+        AccessMode(writes=first or atomic, strong=atomic or any(one in _STRONG for one in parts)),
     )  # fmt: skip
     if first:
         return

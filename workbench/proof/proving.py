@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,9 @@ def prove(
         refuse_for_an_op(
             prove, {k: v for k, v in {"grid": grid, "block": block, "args": args}.items() if v is not None}
         )
-        return _of_op(kernel, variants, case, config, facts, arch, effort, run)
+        op = op_of(kernel)
+        families = _families_of(op, variants, case, config, facts, arch)
+        return Proofs(op.name, tuple(prove_family(one, one.kernel, effort=effort, run=run) for one in families))
     refuse_for_a_kernel(prove, variants=variants, case=case, config=config)
     if grid is None:
         raise ArgumentError("grid", None, "the blocks, as numbers or formulas", 'grid="cdiv(n, 256)"')
@@ -101,21 +103,18 @@ def prove(
     return prove_family(Family(compiled, grid, block, args, facts, shared_bytes), kernel, effort=effort, run=run)
 
 
-def _of_op(
-    op: Any, variants: Any, case: Any, config: Mapping[str, Any] | None, facts: Any, arch: str, effort: int, run: bool
-) -> Proofs:  # fmt: skip
-    found: Any = op_of(op)
-    named = variants_of(found, found.variants if variants is None else variants)
+def _families_of(
+    op: Any, variants: Any, case: Any, config: Mapping[str, Any] | None, facts: Any, arch: str
+) -> Iterator[Family]:
+    """Yield the launches of the op's variants as families. Raises ArgumentError for an op without such kernels."""
+    named = variants_of(op, op.variants if variants is None else variants)
     chosen = [one for one in named if isinstance(one, OwnVariant)]
     if not chosen:
         allowed = "an op that wb.op makes of a reference, with a kernel in CUDA C++ or Triton"
-        raise ArgumentError("op", found.name, allowed, "Prove a kernel with grid=, block= and args=.")
-    own_case = found.case(case) if isinstance(case, str) else case or found.quick_case
-    proofs = []
+        raise ArgumentError("op", op.name, allowed, "Prove a kernel with grid=, block= and args=.")
+    own_case = op.case(case) if isinstance(case, str) else case or op.quick_case
     for one in chosen:
-        for family in OpFamilies(found, one, own_case, config, facts).families(arch):
-            proofs.append(prove_family(family, family.kernel, effort=effort, run=run))
-    return Proofs(found.name, tuple(proofs))
+        yield from OpFamilies(op, one, own_case, config, facts).families(arch)
 
 
 def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool = True) -> Proof:

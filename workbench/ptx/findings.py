@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from workbench.ptx import endless_waits, products, tensor_loads, wrapped_index
 from workbench.ptx.buffers import Buffer, made_of
+from workbench.ptx.core_result import CoreFinding
 from workbench.ptx.decode import locate, readable
 from workbench.ptx.naming import (
     SCOPES,
@@ -25,6 +26,7 @@ from workbench.ptx.pointers import looks_like
 from workbench.ptx.report import Finding
 
 if TYPE_CHECKING:
+    from workbench.ptx.extents import Extent
     from workbench.ptx.kernel import DecodedKernel
 
 # Kind of a shuffle's undefined value. Only a second launch can show whether the kernel uses it.
@@ -223,40 +225,40 @@ def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | N
     return buffer.name, where
 
 
-def of_tritons_code(kernel: DecodedKernel, row: Mapping[str, Any]) -> Mapping[str, Any]:
+def of_tritons_code(kernel: DecodedKernel, row: CoreFinding) -> CoreFinding:
     """Return the row of a race, with the problem that fits if Triton's way of writing code causes the race."""
-    if kernel.module.by_llvm and row["problem"] in ("warp_race", "shared_race", "global_race"):
+    if kernel.module.by_llvm and row.problem in ("warp_race", "shared_race", "global_race"):
         if _of_replicas(kernel, row):
-            return {**row, "problem": "replicas"}
-        if row["exchanged"] and _opcode(kernel, row["other_pc"]).startswith(_READS):
-            return {**row, "problem": "shuffled"}
+            return replace(row, problem="replicas")
+        if row.exchanged and _opcode(kernel, row.other_pc).startswith(_READS):
+            return replace(row, problem="shuffled")
     return row
 
 
-def of_choices(kernel: DecodedKernel, row: Mapping[str, Any]) -> Mapping[str, Any]:
+def of_choices(kernel: DecodedKernel, row: CoreFinding) -> CoreFinding:
     """Return the row of a read of unwritten memory, with the problem that fits if only selects use its values."""
-    if row["problem"] == "uninitialised_global" and kernel.only_chosen(kernel.decoded.written_at(row["pc"])):
-        return {**row, "problem": "unwritten_choice"}
+    if row.problem == "uninitialised_global" and kernel.only_chosen(kernel.decoded.written_at(row.pc)):
+        return replace(row, problem="unwritten_choice")
     return row
 
 
-def loads_ahead(kernel: DecodedKernel, row: Mapping[str, Any]) -> bool:
+def loads_ahead(kernel: DecodedKernel, row: CoreFinding) -> bool:
     """Return True for unwritten tensor memory that a kernel of Triton loads.
 
     In the rounds of a pipeline that are peeled off its loop, Triton gives a predicate to products, stores and waits,
     but none to loads. Where such a round does not run, the load reads unwritten memory, and nothing uses the value.
     """
-    unwritten = kernel.module.by_llvm and row["problem"] == "unwritten_tensor"
-    return unwritten and _opcode(kernel, row["pc"]).startswith("tcgen05.ld")
+    unwritten = kernel.module.by_llvm and row.problem == "unwritten_tensor"
+    return unwritten and _opcode(kernel, row.pc).startswith("tcgen05.ld")
 
 
-def _of_replicas(kernel: DecodedKernel, row: Mapping[str, Any]) -> bool:
+def _of_replicas(kernel: DecodedKernel, row: CoreFinding) -> bool:
     """Return True if threads of one block store their copies of one value, with one instruction."""
-    if row["problem"] == "global_race" or row["pc"] != row["other_pc"] or row["other_block"] >= 0:
+    if row.problem == "global_race" or row.pc != row.other_pc or row.other_block >= 0:
         return False
-    found = shared_variable(kernel, row["address"])
+    found = shared_variable(kernel, row.address)
     named = found is not None and found[0] == _TRITONS_SHARED
-    return named and _opcode(kernel, row["pc"]).startswith("st")
+    return named and _opcode(kernel, row.pc).startswith("st")
 
 
 def _opcode(kernel: DecodedKernel, pc: int) -> str:
@@ -265,23 +267,23 @@ def _opcode(kernel: DecodedKernel, pc: int) -> str:
 
 def describe(
     kernel: DecodedKernel,
-    row: Mapping[str, Any],
+    row: CoreFinding,
     grid: tuple[int, int, int],
     block: tuple[int, int, int],
     buffers: Sequence[Buffer],
 ) -> Finding:
     """Make the finding of one row of the core's result."""
-    problem, kind = row["problem"], KINDS[row["problem"]]
-    row = {**row, "pc": kernel.decoded.written_at(row["pc"])}
-    place, other = place_of(kernel, row["pc"]), place_of(kernel, row["other_pc"])
+    problem, kind = row.problem, KINDS[row.problem]
+    row = replace(row, pc=kernel.decoded.written_at(row.pc))
+    place, other = place_of(kernel, row.pc), place_of(kernel, row.other_pc)
     code = kernel.decoded.code
-    statement = code[row["pc"]].statement if 0 <= row["pc"] < len(code) else None
-    other_statement = code[row["other_pc"]].statement if 0 <= row["other_pc"] < len(code) else None
-    block_at, thread_at = coordinates(row["block"], grid), coordinates(row["thread"], block)
+    statement = code[row.pc].statement if 0 <= row.pc < len(code) else None
+    other_statement = code[row.other_pc].statement if 0 <= row.other_pc < len(code) else None
+    block_at, thread_at = coordinates(row.block, grid), coordinates(row.thread, block)
     buffer, detail, address = _detail(kernel, row, problem, kind, grid, block, buffers)
     who = f"block {block_at}, thread {thread_at}"
     if kind in ("timeout", "deadlock"):
-        who = f"block {block_at}, warp {row['thread'] // 32}, thread {thread_at}"
+        who = f"block {block_at}, warp {row.thread // 32}, thread {thread_at}"
     message = f"{readable(kernel.name)}: {kind}{detail} at {place or 'its end'}, {who}"
     if other and problem == "wrapped_index":
         message += _OF_WRAPPED.format(other)
@@ -289,11 +291,11 @@ def describe(
         message += f"; the other side is {other}"
     if problem == "out_of_bounds" and buffer is not None and address is not None:
         begin = next((one.address for one in buffers if one.name == buffer), None)
-        message += "" if begin is None else wrapped_index.cause_of(kernel, row["pc"], address - begin)
+        message += "" if begin is None else wrapped_index.cause_of(kernel, row.pc, address - begin)
     if kind == "trap" and "cooperative_groups" in place:
         message += GRID_SYNC
-    message += _made(buffer, buffers) + _times(row["count"])
-    at, other_at = _named(kernel, row["pc"]), _named(kernel, row["other_pc"])
+    message += _made(buffer, buffers) + _times(row.count)
+    at, other_at = _named(kernel, row.pc), _named(kernel, row.other_pc)
     source, line = kernel.source_of(at)
     other_source, other_line = kernel.source_of(other_at)
     kernel_source, kernel_line = kernel.source_of(at, in_kernel_file=True)
@@ -302,11 +304,11 @@ def describe(
         kind, message, readable(kernel.name), block_at, thread_at, address, buffer, line or None, source,
         other_line or None, other_source, statement.line if statement else 0,
         other_statement.line if other_statement else None,
-        row["count"], kernel_line or None, kernel_source, other_kernel_line or None, other_kernel_source,
-        at != row["pc"], other_at != row["other_pc"],
-        None if row["other_block"] < 0 else coordinates(row["other_block"], grid),
-        None if row["other_thread"] < 0 else coordinates(row["other_thread"], block),
-        scope=scope_of(kind, row["thread"], row["other_thread"], row["other_block"]),
+        row.count, kernel_line or None, kernel_source, other_kernel_line or None, other_kernel_source,
+        at != row.pc, other_at != row.other_pc,
+        None if row.other_block < 0 else coordinates(row.other_block, grid),
+        None if row.other_thread < 0 else coordinates(row.other_thread, block),
+        scope=scope_of(kind, row.thread, row.other_thread, row.other_block),
     )  # fmt: skip
 
 
@@ -340,40 +342,40 @@ def _times(count: int, places: int = 1) -> str:
 
 def _detail(
     kernel: DecodedKernel,
-    row: Mapping[str, Any],
+    row: CoreFinding,
     problem: str,
     kind: str,
     grid: tuple[int, int, int],
     block: tuple[int, int, int],
     buffers: Sequence[Buffer],
 ) -> tuple[str | None, str, int | None]:
-    size, address = row["bytes"], row["address"]
-    other = coordinates(row["other_thread"], block) if row["other_thread"] >= 0 else None
-    if problem in ("outside_extent", "between_elements"):
-        return row["extent"].name, _outside(kernel, row, buffers), address
+    size, address = row.bytes, row.address
+    other = coordinates(row.other_thread, block) if row.other_thread >= 0 else None
+    if row.extent is not None:
+        return row.extent.name, _outside(kernel, row, row.extent, buffers), address
     if problem in _WINDOWS:
         name, where = None, f"offset {address} of {_WINDOWS[problem]}"
         if problem == "shared_out_of_bounds":
             name, where = shared_place(kernel, address)
-            if (extent := kernel.extents.variable(row["pc"])) is not None:
+            if (extent := kernel.extents.variable(row.pc)) is not None:
                 name, where = extent.name, f"{where}, {extent.place(signed_offset(address), _width(kernel, row))}"
         return name, f": {size} bytes at {where}", address
     if kind in ("out-of-bounds", "write to read-only memory", "misaligned"):
-        if row["text"]:
-            return None, f": {size} bytes at 0x{address:x}, {row['text'].decode()}", address
+        if row.text:
+            return None, f": {size} bytes at 0x{address:x}, {row.text.decode()}", address
         own = kind == "misaligned" and address < 1 << 40
         name, where = (None, "shared or local memory") if own else nearest(address, size, buffers)
-        if problem == "out_of_bounds" and (extent := kernel.extents.variable(row["pc"])) is not None:
+        if problem == "out_of_bounds" and (extent := kernel.extents.variable(row.pc)) is not None:
             name, where = extent.name, extent.place(address, _width(kernel, row))
         return name, f": {size} bytes at 0x{address:x}, {where}", address
     if kind in ("tensor map changed while a copy reads it", "missing fence.proxy.tensormap"):
         own = address >= 1 << 56
         name, where = (None, "a map in shared memory") if own else nearest(address, size, buffers)
-        told = f"; {row['text'].decode()}" if row["text"] else ""
+        told = f"; {row.text.decode()}" if row.text else ""
         return name, f": {where}{told}", address
     if problem in _EXPLAINED:
         name, where = shared_place(kernel, address)
-        return name, f": {size} bytes at {where}; {row['text'].decode()}", address
+        return name, f": {size} bytes at {where}; {row.text.decode()}", address
     if kind in (
         "shared race",
         "warp race",
@@ -383,18 +385,18 @@ def _detail(
         *_IN_SHARED,
     ):
         with_ = f" with thread {other}" if other else ""
-        if row["other_block"] >= 0:
-            with_ += f" of block {coordinates(row['other_block'], grid)}"
+        if row.other_block >= 0:
+            with_ += f" of block {coordinates(row.other_block, grid)}"
         name, where = shared_place(kernel, address)
         return name, f"{with_}: {size} bytes at {where}", address
     if problem in ("tensor_race", "unwritten_tensor"):
         lane, column = divmod(address, 1 << 16)
         with_ = f" with thread {other}" if other else ""
-        told = f"; {row['text'].decode()}" if row["text"] else ""
+        told = f"; {row.text.decode()}" if row.text else ""
         return None, f"{with_}: column {column} of tensor memory, lanes {lane} to {lane + 15}{told}", address
     if kind == "missing griddepcontrol.wait":
         name, where = nearest(address, size, buffers)
-        before = f"the launch before, of {readable(row['text'].decode())}, may still run and touch them"
+        before = f"the launch before, of {readable(row.text.decode())}, may still run and touch them"
         return name, f": {size} bytes at 0x{address:x}, {where}: {before}", address
     if kind == "bulk store read before wait":
         name, where = nearest(address, size, buffers)
@@ -402,30 +404,30 @@ def _detail(
     if kind in ("global race", "uninitialised global read", "missing acquire fence", "wrapped index", CHOSEN):
         name, where = nearest(address, size, buffers)
         with_ = f" with thread {other} of the same block" if other else ""
-        if row["other_block"] >= 0:
-            with_ = f" with block {coordinates(row['other_block'], grid)}"
+        if row.other_block >= 0:
+            with_ = f" with block {coordinates(row.other_block, grid)}"
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
     if kind == SOURCE:
         name, where = nearest(address, size, buffers)
-        by = "the same thread" if row["other_thread"] == row["thread"] else f"thread {other} of the same block"
-        if row["other_block"] >= 0:
-            by = f"block {coordinates(row['other_block'], grid)}"
+        by = "the same thread" if row.other_thread == row.thread else f"thread {other} of the same block"
+        if row.other_block >= 0:
+            by = f"block {coordinates(row.other_block, grid)}"
         told = f"a copy that {by} asked for reads them, and no wait for it comes before the write"
         return name, f": {size} bytes at 0x{address:x}, {where}: {told}", address
     if kind == ORDER:
         name, where = shared_place(kernel, address) if address < 1 << 40 else nearest(address, size, buffers)
         with_ = f"thread {other}"
-        if row["other_block"] >= 0:
-            with_ = f"block {coordinates(row['other_block'], grid)}"
+        if row.other_block >= 0:
+            with_ = f"block {coordinates(row.other_block, grid)}"
         told = "the result depends on the order of these additions, and may differ in the last bits from run to run"
         return name, f": {told}; {with_} adds to the {size} bytes at {where}, too,", address
     if kind == "device heap misuse":
-        return None, f": free(0x{address:x}), {row['text'].decode()}", address
+        return None, f": free(0x{address:x}), {row.text.decode()}", address
     if kind == "assertion failed":  # Triton calls every function unknown
-        return None, f": {row['text'].decode(errors='replace').replace(' in unknown, ', ', ')}", None
-    if problem in ("endless_wait", "later_block", "timeout") and row["text"]:
-        name, where = _read_at(kernel, row["pc"], address, size, buffers)
-        told = row["text"].decode()
+        return None, f": {row.text.decode(errors='replace').replace(' in unknown, ', ', ')}", None
+    if problem in ("endless_wait", "later_block", "timeout") and row.text:
+        name, where = _read_at(kernel, row.pc, address, size, buffers)
+        told = row.text.decode()
         if problem == "later_block":
             return (
                 name,
@@ -434,14 +436,14 @@ def _detail(
             )
         said = endless_waits.described(kernel, told, size, where, grid)
         return name, said, address
-    if kind == "deadlock" and row["text"] and _waits_at_mbarrier(kernel, row["pc"]):
-        return None, f": {with_mbarrier_names(kernel, row['text'].decode())}", None
+    if kind == "deadlock" and row.text and _waits_at_mbarrier(kernel, row.pc):
+        return None, f": {with_mbarrier_names(kernel, row.text.decode())}", None
     if problem in _TOLD:
-        return None, f": {row['text'].decode(errors='replace')}", None
+        return None, f": {row.text.decode(errors='replace')}", None
     if kind == "mbarrier misuse":
         name = mbarrier_name(kernel, address)
         where = f"at offset {address} of shared memory" + (f", {name}" if name else "")
-        return name, f": {row['text'].decode()}, {where}", address
+        return name, f": {row.text.decode()}, {where}", address
     if kind == "stack overflow":
         depth = f": {address} calls deep, the {size} bytes of local memory per thread are full"
         return None, depth, None
@@ -457,26 +459,26 @@ def _detail(
     return None, "", None
 
 
-def _outside(kernel: DecodedKernel, row: Mapping[str, Any], buffers: Sequence[Buffer]) -> str:
-    """Describe an access outside of the one variable or argument from which its address is computed."""
-    extent, address, width = row["extent"], row["address"], _width(kernel, row)
+def _outside(kernel: DecodedKernel, row: CoreFinding, extent: Extent, buffers: Sequence[Buffer]) -> str:
+    """Describe an access outside of the ``extent`` of the variable or argument from which its address is computed."""
+    address, width = row.address, _width(kernel, row)
     if extent.in_shared:
         at, (other, where) = f"offset {address} of shared memory", shared_place(kernel, address)
     else:
-        at, (other, where) = f"0x{address:x}", nearest(address, row["bytes"], buffers)
-    text = f": {row['bytes']} bytes at {at}, {extent.place(address, width)}"
+        at, (other, where) = f"0x{address:x}", nearest(address, row.bytes, buffers)
+    text = f": {row.bytes} bytes at {at}, {extent.place(address, width)}"
     if other is not None and other != extent.name:
         text += f"; it lands in {other}" if extent.in_shared else f"; that is {where}"
-    if row["least"] != row["most"]:
-        first, last = (extent.place(row[side], width).partition(" of ")[0] for side in ("least", "most"))
+    if row.least != row.most:
+        first, last = (extent.place(side, width).partition(" of ")[0] for side in (row.least, row.most))
         text += f"; in all from {first} to {last}"
     return text
 
 
-def _width(kernel: DecodedKernel, row: Mapping[str, Any]) -> int:
+def _width(kernel: DecodedKernel, row: CoreFinding) -> int:
     """Return the bytes of an element of an access: of a vector one of its parts."""
-    made = kernel.decoded.code[row["pc"]].form.instruction
-    return made.bytes if made.elements > 1 and made.bytes else row["bytes"]
+    made = kernel.decoded.code[row.pc].form.instruction
+    return made.bytes if made.elements > 1 and made.bytes else row.bytes
 
 
 def _read_at(

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from workbench.errors import HostMemoryError
-from workbench.ptx.options import LaunchOptions
 
-_Shape = tuple[int, int, int]
+if TYPE_CHECKING:
+    from workbench.ptx.bound import BoundLaunch
+    from workbench.ptx.kernel import DecodedKernel
 
 
-def without_memory(
-    name: str, words: str, grid: _Shape, block: _Shape, local_bytes: int, shared_bytes: int, workers: int,
-    options: LaunchOptions,
-) -> HostMemoryError:  # fmt: skip
-    """Make the error for a launch of kernel ``name``; ``words`` is the core's description of the failed allocation."""
+def without_memory(kernel: DecodedKernel, launch: BoundLaunch, words: str, workers: int) -> HostMemoryError:
+    """Make the error for a launch of ``kernel`` on up to ``workers`` threads.
+
+    ``words`` is the core's description of the failed allocation.
+    """
+    options, decoded = launch.options, kernel.decoded
     asked = [
-        f"{math.prod(block)} threads per block",
-        f"{local_bytes} bytes of local memory per thread",
-        f"{shared_bytes} bytes of shared memory",
-        f"{math.prod(grid)} blocks at once" if options.cooperative else f"blocks on up to {workers} threads",
+        f"{math.prod(launch.block)} threads per block",
+        f"{decoded.local_bytes} bytes of local memory per thread",
+        f"{decoded.static_shared + launch.shared_bytes} bytes of shared memory",
+        f"{math.prod(launch.grid)} blocks at once" if options.cooperative else f"blocks on up to {workers} threads",
         *["checks"] * options.checks,
         *["counts"] * options.statistics,
         *["a recording"] * (options.record_block is not None),
     ]
     missing = "" if words in ("", "std::bad_alloc") else f" for {words}"
     return HostMemoryError(
-        f"{name}: the PTX machine got no memory{missing}. The launch has {', '.join(asked)}. Launch smaller blocks,"
-        " run on fewer threads (threads=1), or let the process have more (ulimit -v, a container's limit)."
+        f"{kernel.name}: the PTX machine got no memory{missing}. The launch has {', '.join(asked)}. Launch smaller"
+        " blocks, run on fewer threads (threads=1), or let the process have more (ulimit -v, a container's limit)."
     )

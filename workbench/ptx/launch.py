@@ -16,6 +16,7 @@ from workbench.errors import ArgumentError
 from workbench.ptx import recorder
 from workbench.ptx.bound import BoundLaunch
 from workbench.ptx.buffers import Buffer, Row, place
+from workbench.ptx.core_result import CoreResult, with_findings
 from workbench.ptx.extents import Extent
 from workbench.ptx.findings import called
 from workbench.ptx.host_memory import without_memory
@@ -183,40 +184,38 @@ class PtxKernel(DecodedKernel):
             bound.shared_extents = [(pc, *one.row) for pc, one in extents if one.in_shared]
             bound.global_extents = [(pc, *one.row) for pc, one in extents if not one.in_shared]
 
-        def run(recorded: int | None) -> dict[str, Any]:
+        def run(recorded: int | None) -> CoreResult:
             if recorded is not None:
                 bound.recorded_block, bound.record_limit = recorded, recorder.MAX_REQUESTS
             try:
-                return code.launch(bound)
+                made = code.launch(bound)
             except MemoryError as error:
-                shared = self.decoded.static_shared + launch.shared_bytes
-                raise without_memory(
-                    self.name, str(error), grid, launch.block, self.decoded.local_bytes, shared, bound.threads, options
-                ) from error
+                raise without_memory(self, launch, str(error), bound.threads) from error
+            return CoreResult(**(with_findings(made) if made["findings"] or made["fault"] else made))
 
         result = run(recorded)
         outcome = Outcome(self, grid, launch.block, options, result, extents, launch.names)
-        printed = result["printed"].decode(errors="replace") if result["printed"] else ""
+        printed = result.printed.decode(errors="replace") if result.printed else ""
         if printed:
             print(printed, end="")
-        if result["fault"]:
-            raise outcome.fault(called(named(), launch.names, launch.values), run)
+        if result.fault:
+            raise outcome.error(result.fault, called(named(), launch.names, launch.values), run)
         report = LaunchReport(
-            self.entry.name, grid, launch.block, result["instructions"], result["thread_instructions"],
-            result["seconds"], result["threads"], self.decoded.static_shared + launch.shared_bytes,
+            self.entry.name, grid, launch.block, result.instructions, result.thread_instructions,
+            result.seconds, result.threads, self.decoded.static_shared + launch.shared_bytes,
             has_statistics=options.statistics, has_checks=options.checks, printed=printed,
-            buffer_bytes=sum([row[1] for row in rows]), shadow_bytes=result["shadow_bytes"],
-            footprint=result["footprint"], blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
-            first_written=tuple(result["first_written"]),
+            buffer_bytes=sum([row[1] for row in rows]), shadow_bytes=result.shadow_bytes,
+            footprint=result.footprint, blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
+            first_written=tuple(result.first_written),
         )  # fmt: skip
         if chosen:
-            counted = zip(chosen, result["sampled"], strict=True)
+            counted = zip(chosen, result.sampled, strict=True)
             report.sampled_instructions = {coordinates(index, grid): count for index, count in counted}
         if options.checks:
             outcome.add_findings(report, lambda: called(named(), launch.names, launch.values), launch.repeats)
         if options.statistics:
-            if self._counted[0] != result["counts"]:  # repeated launches have equal counts
-                self._counted = result["counts"], outcome.lines()
+            if self._counted[0] != result.counts:  # repeated launches have equal counts
+                self._counted = result.counts, outcome.lines()
             report.lines = [*self._counted[1]]
             outcome.add_buffers(report, named())
         if recorded is not None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from workbench.base.memory_counts import SECTOR_BYTES
 from workbench.errors import KernelFault, KernelTimeout
 from workbench.ptx import endless_waits, passed_phases, recorder
 from workbench.ptx.buffers import Buffer
+from workbench.ptx.core_result import CoreFinding, CoreResult
 from workbench.ptx.decode import locate
 from workbench.ptx.extents import SHARED_END, Extent
 from workbench.ptx.findings import (
@@ -36,7 +36,6 @@ from workbench.ptx.shapes import Dimensions
 
 _COUNTS = np.dtype(core.COUNTS)
 _SPACES = ("global", "shared", "local", "constant")
-_BY_BUFFER = ("sectors", "again", "unread")
 _BULK_STORE = "global.shared"
 
 
@@ -48,7 +47,7 @@ class Outcome:
     grid: Dimensions
     block: Dimensions
     options: LaunchOptions
-    result: dict[str, Any]
+    result: CoreResult
     extents: Sequence[tuple[int, Extent]] = ()
     """Extents of accesses by pc, with which the launch ran."""
     names: Sequence[str] = ()
@@ -57,7 +56,7 @@ class Outcome:
     def add_findings(self, report: LaunchReport, named: Callable[[], Sequence[Buffer]], repeats: bool) -> None:
         """Add the findings of the checks, and the notes, to the report; ``named`` returns the buffers."""
         kernel, strict = self.kernel, self.options.strict
-        problems = [*self.result["findings"], *(_found_before(*one) for one in kernel.decoded.misused)]
+        problems = [*self.result.findings, *(CoreFinding(*one) for one in kernel.decoded.misused)]
         if not problems:
             return
         buffers = named()
@@ -75,10 +74,9 @@ class Outcome:
 
     def add_buffers(self, report: LaunchReport, buffers: Sequence[Buffer]) -> None:
         """Add the traffic of each buffer to the report."""
-        report.buffers = tuple(
-            _moved(buffer, *counts)
-            for buffer, *counts in zip(buffers, *(self.result[name] for name in _BY_BUFFER), strict=True)
-        )
+        result = self.result
+        counted = zip(buffers, result.sectors, result.again, result.unread, strict=True)
+        report.buffers = tuple(_moved(*counts) for counts in counted)
 
     def add_recording(self, report: LaunchReport, recorded: int, buffers: Sequence[Buffer]) -> None:
         """Add the recording of the block with index ``recorded`` to the report."""
@@ -88,7 +86,7 @@ class Outcome:
     def lines(self) -> list[LineFacts]:
         """Return the counts of each executed instruction."""
         kernel = self.kernel
-        counts = np.frombuffer(self.result["counts"], _COUNTS)
+        counts = np.frombuffer(self.result.counts, _COUNTS)
         ran = np.flatnonzero(counts["executions"])
         lines: list[LineFacts] = []
         places: dict[int, tuple[str, int, str, int]] = {}  # by location; statements in a row share theirs
@@ -122,17 +120,17 @@ class Outcome:
             )
         return sorted(lines, key=lambda line: (line.ptx_line, line.pc))
 
-    def fault(self, buffers: Sequence[Buffer], run: Callable[[int], dict[str, Any]]) -> KernelFault:
-        """Return the error that ended the launch; ``run`` runs it again and records one block."""
-        finding = self._explained(self._described(self.result["fault"], buffers), run)
+    def error(self, fault: CoreFinding, buffers: Sequence[Buffer], run: Callable[[int], CoreResult]) -> KernelFault:
+        """Return the error of the ``fault`` that ended the launch; ``run`` runs it again and records one block."""
+        finding = self._explained(fault, self._described(fault, buffers), run)
         if finding.kind == "timeout":
             options = self.options
-            if self.result["idle"]:
+            if self.result.idle:
                 limit = f"{options.idle_limit:g} s of processor time in which no thread ended and no barrier completed"
                 name = "seconds_limit"
-            elif self.result["timed_out"]:
+            elif self.result.timed_out:
                 assert options.seconds_limit is not None
-                spent = self.result["cpu_seconds"], self.result["seconds"]
+                spent = self.result.cpu_seconds, self.result.seconds
                 limit, name = (
                     f"{options.seconds_limit:g} s; stopped after {told(options.seconds_limit, *spent)}",
                     "seconds_limit",
@@ -142,9 +140,9 @@ class Outcome:
             remedy = f"{name}= sets another, None no limit"
             message = f"{finding.message} (limit: {limit}). An endless loop, or a limit that is too low: {remedy}."
             return KernelTimeout(message, finding)
-        described = [self._described(row, buffers) for row in self.result["findings"]]
+        described = [self._described(row, buffers) for row in self.result.findings]
         earlier = widest_first(finding for finding in described if finding.kind != LATER_BLOCK)
-        if self.result["fault"]["problem"] == "endless_wait":
+        if fault.problem == "endless_wait":
             finding = replace(finding, message=finding.message + endless_waits.HOST_COMES_LATER)
         before = f"\nFound before: {earlier[0].message}" if earlier else ""
         return KernelFault(finding.message + before, finding)
@@ -153,22 +151,21 @@ class Outcome:
     def _threads(self) -> int:
         return self.block[0] * self.block[1] * self.block[2]
 
-    def _described(self, row: Mapping[str, Any], buffers: Sequence[Buffer]) -> Finding:
-        if row["problem"] in ("outside_extent", "between_elements"):
-            in_shared = row["address"] < SHARED_END
-            extent = next(one for pc, one in self.extents if pc == row["pc"] and one.in_shared == in_shared)
-            row = {**row, "extent": extent._replace(name=named(extent.name, self.names))}
+    def _described(self, row: CoreFinding, buffers: Sequence[Buffer]) -> Finding:
+        if row.problem in ("outside_extent", "between_elements"):
+            in_shared = row.address < SHARED_END
+            extent = next(one for pc, one in self.extents if pc == row.pc and one.in_shared == in_shared)
+            row = replace(row, extent=extent._replace(name=named(extent.name, self.names)))
         return describe(self.kernel, row, self.grid, self.block, buffers)
 
-    def _explained(self, finding: Finding, run: Callable[[int], dict[str, Any]]) -> Finding:
+    def _explained(self, fault: CoreFinding, finding: Finding, run: Callable[[int], CoreResult]) -> Finding:
         """Return a deadlock at an mbarrier with its reason, which a second, recorded run of the block reveals."""
         if finding.kind != "deadlock" or not passed_phases.asks(finding.message):
             return finding
-        fault, kernel = self.result["fault"], self.kernel
-        again = run(fault["block"])
-        if again["fault"] is None or any(again["fault"][name] != fault[name] for name in ("pc", "block", "thread")):
+        kernel, again = self.kernel, run(fault.block)
+        if again.fault is None or again.fault.place != fault.place:
             return finding
-        threads, warp = self._threads, fault["thread"] // 32
+        threads, warp = self._threads, fault.thread // 32
         events = recorder.unpack(kernel, finding.block, (threads + 31) // 32, again, []).events
         places = {step.statement.line: step.statement.location for step in kernel.decoded.code if step.statement}
         why = passed_phases.why(
@@ -176,12 +173,6 @@ class Outcome:
             lambda event: locate(kernel.module, places.get(event.ptx_line)),
         )  # fmt: skip
         return replace(finding, message=finding.message + why)
-
-
-def _found_before(kind: str, pc: int, other: int) -> dict[str, Any]:
-    """Return a finding that was made in the code before the launch, in the core's form."""
-    place = {"problem": kind, "pc": pc, "other_pc": other, "block": 0, "thread": 0}
-    return place | {"other_block": -1, "other_thread": -1, "address": 0, "bytes": 0, "count": 1, "text": b""}
 
 
 def _moved(buffer: Buffer, sectors: Sequence[int], again: bytes, unread: tuple[int, int, int]) -> BufferFacts:

@@ -15,6 +15,7 @@ from workbench.ptx.recording import Recording, WarpRequest, WarpSpan
 
 if TYPE_CHECKING:
     from workbench.ptx.buffers import Buffer
+    from workbench.ptx.core_result import CoreResult
     from workbench.ptx.kernel import DecodedKernel
 
 MAX_REQUESTS = 50_000  # limit of one recording, also for its spans: about 100 MB of Python objects
@@ -24,7 +25,7 @@ _AT_MBARRIERS = ("arrive", "arrive_late", "arrive_committed", "copy", "pass")
 
 
 def unpack(
-    kernel: DecodedKernel, block: tuple[int, int, int], warps: int, result: dict[str, Any], buffers: Sequence[Buffer]
+    kernel: DecodedKernel, block: tuple[int, int, int], warps: int, result: CoreResult, buffers: Sequence[Buffer]
 ) -> Recording:
     """Return the recording in the core's ``result``; ``buffers`` are those of the launch, sorted by address."""
     lines: dict[int, tuple[int, str, str, int, str, int]] = {}
@@ -44,7 +45,7 @@ def unpack(
         return buffers[at].name if at >= 0 and address < starts[at] + buffers[at].size else None
 
     requests, counts = [], [0] * warps
-    for row in _records(result["requests"], core.REQUEST):
+    for row in _records(result.requests, core.REQUEST):
         warp, flags = row["warp"], row["flags"]
         addresses = tuple(
             address if row["mask"] >> lane & 1 else None for lane, address in enumerate(row["address"].tolist())
@@ -60,13 +61,13 @@ def unpack(
         )  # fmt: skip
         counts[warp] += 1
     spans = []
-    for row in _records(result["spans"], core.SPAN):
+    for row in _records(result.spans, core.SPAN):
         span: Literal["run", "wait"] = "wait" if row["waiting"] else "run"
         barrier = row["barrier"] if row["pc"] >= 0 else None
         spans.append(WarpSpan(row["warp"], row["start"], row["end"], span, barrier, *place(row["pc"])[2:]))
     spans.sort(key=lambda span: (span.warp, span.start))
     events = []
-    for row in _records(result["events"], core.EVENT):
+    for row in _records(result.events, core.EVENT):
         kind, moved, operand = _KINDS[row["kind"]], row["bytes"], None
         if kind in ("product", "multiply"):
             operand, moved = None if moved == core.IN_REGISTERS else moved, 0
@@ -80,7 +81,7 @@ def unpack(
     used = {event.at for event in events if event.kind in _AT_MBARRIERS}
     variables = {at: readable(name).rsplit("::", 1)[-1] for at, name in kernel.decoded.shared_variables.items()}
     names = mbarrier_names(used, variables)
-    return Recording(block, warps, tuple(requests), tuple(spans), result["truncated"], tuple(events), names)
+    return Recording(block, warps, tuple(requests), tuple(spans), result.truncated, tuple(events), names)
 
 
 def _records(raw: bytes, layout: Any) -> Iterator[dict[str, Any]]:

@@ -78,7 +78,9 @@ def compile_triton(
             texts, metadata = _compile(jit, signature, constexprs, promises, arch, options)
         ptx = texts.pop("ptx")
         names = [name for name in signature if name not in constexprs]
-        kernel = replace(kernel_of(ptx, metadata, jit.__name__, names, promises, arch, key, started), stages=texts)
+        kernel = kernel_of(ptx, metadata, jit.__name__, names, promises, arch, key)
+        seconds = time.perf_counter() - started
+        kernel = replace(kernel, stages=texts, compile_seconds=seconds, from_cache=False)
         disk_cache.store(key, kernel.to_blobs())
     assembly = assembly_of(kernel, options)
     kernel = replace(kernel, assembly=assembly)
@@ -377,12 +379,10 @@ def kernel_of(
     promises: Mapping[str, int],
     arch: str,
     key: str,
-    started: float | None,
 ) -> CompiledKernel:
-    """Build the ``CompiledKernel`` from the PTX and the metadata of Triton's stages.
+    """Build the ``CompiledKernel`` from the PTX and the metadata of Triton's stages, as one from the cache.
 
-    ``arguments`` are the names of the run-time parameters in order, ``started`` is the `time.perf_counter` at the start
-    of the compilation, or None for a kernel from the cache.
+    ``arguments`` are the names of the run-time parameters in order.
     """
     import triton
 
@@ -398,8 +398,8 @@ def kernel_of(
         threads_per_block=32 * metadata["num_warps"],
         dynamic_shared_bytes=metadata["shared"],
         compiler=f"triton {triton.__version__}",
-        compile_seconds=0.0 if started is None else time.perf_counter() - started,
-        from_cache=started is None,
+        compile_seconds=0.0,
+        from_cache=True,
         parameters=_parameters(module.entries[name].parameters, arguments, promises),
         scratch_bytes=metadata.get("global_scratch_size", 0),
     )

@@ -17,6 +17,7 @@ from workbench.driver.library_files import runtime_path
 from workbench.driver.torch_device import library, starting
 from workbench.errors import DeviceUnavailableError, MissingToolError
 from workbench.programs import running
+from workbench.programs.device_options import DeviceOptions
 
 REAL = library.installed_torch()
 needs_torch = pytest.mark.skipif(REAL is None or REAL.problem is not None, reason="needs torch's build for CUDA 13")
@@ -172,7 +173,7 @@ def test_a_real_gpu_is_used_as_it_is(
     assert "WORKBENCH_GPU" not in os.environ  # what this process starts takes the real one, too
     (tmp_path / "program.py").write_text("")
     with pytest.raises(DeviceUnavailableError, match="There is a real GPU, A GPU of tests"):
-        running.run_program(str(tmp_path / "program.py"), [], check=True)
+        running.run_program(str(tmp_path / "program.py"), [], DeviceOptions(check=True))
 
 
 MORE_THAN_THE_HOST = """

@@ -16,7 +16,7 @@ torch; each later token goes through `workbench.attention.ops.paged_attention`, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -159,7 +159,7 @@ class PagedLayer(CacheLayerMixin):
         key: torch.Tensor,
         value: torch.Tensor,
         mask: torch.Tensor | None,
-        how: Mapping[str, Any],
+        rule: ScoreRule,
     ) -> torch.Tensor:
         """Write the new tokens and return their attention, ``[num_rows, num_new, num_heads, head_size]``."""
         paged, step = self.cache.paged, self.cache.step
@@ -169,7 +169,7 @@ class PagedLayer(CacheLayerMixin):
         new_keys, new_values = (side.transpose(1, 2).flatten(0, 1) for side in (key, value))
         paged.write(self.index, new_keys.contiguous(), new_values.contiguous(), step.slots)
         if query.shape[2] > 1:
-            return self._prompt(query, key, value, how)
+            return self._prompt(query, key, value, rule)
         key_cache, value_cache = paged.layers[self.index]
         newest = query[:, :, 0].contiguous()
         out = torch.empty_like(newest)
@@ -182,13 +182,13 @@ class PagedLayer(CacheLayerMixin):
                 step.seq_lens[rows],
                 **(paged.attention_options(self.index) | {"sliding_window": window}),
                 variant=self.cache.variant,
-                **how,
+                scale=rule.scale,
+                soft_cap=rule.soft_cap,
+                sinks=rule.sinks,
             )
         return out[:, None]
 
-    def _prompt(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: Mapping[str, Any]
-    ) -> torch.Tensor:
+    def _prompt(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rule: ScoreRule) -> torch.Tensor:
         """Return the attention of several new tokens per row, to the row's cached tokens and to each other."""
         step = self.cache.step
         out = query.new_zeros(query.shape).transpose(1, 2).contiguous()
@@ -198,7 +198,7 @@ class PagedLayer(CacheLayerMixin):
                 keys, values = (side.transpose(0, 1) for side in self.cache.paged.gather(self.index, row))
             columns = step.shown[row].nonzero()[:, 0]
             columns = columns[len(columns) - keys.shape[1] :]
-            out[row, new] = causal(query[row, :, new], keys, values, columns, window=self.sliding_window, **how)
+            out[row, new] = causal(query[row, :, new], keys, values, columns, rule, window=self.sliding_window)
         return out
 
 
@@ -288,16 +288,26 @@ class _Step:
         return torch.cat(slots)
 
 
+@dataclass(frozen=True, eq=False)
+class ScoreRule:
+    """Rule of the scores: factor, bound by tanh and attention sinks ``[num_heads]``, as in `paged_attention`.
+
+    None as ``soft_cap`` is no bound, None as ``sinks`` no sinks.
+    """
+
+    scale: float
+    soft_cap: float | None
+    sinks: torch.Tensor | None
+
+
 def causal(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     columns: torch.Tensor,
+    rule: ScoreRule,
     *,
-    scale: float,
-    soft_cap: float | None = None,
     window: int | None = None,
-    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute the attention of the last ``num_new`` tokens of one sequence.
 
@@ -308,24 +318,22 @@ def causal(
         key: keys ``[num_kv_heads, num_tokens, head_size]``; with a window, at least those inside it.
         value: values of the same shape.
         columns: column of the attention mask of each token, ``[num_tokens] int64``, rising.
-        scale: factor of the scores, as in `paged_attention`.
-        soft_cap: bound of the scores by tanh, as in `paged_attention`; None: no bound.
+        rule: rule of the scores.
         window: sliding window in columns, the newest included; None: no window.
-        sinks: attention sinks ``[num_heads]``, as in `paged_attention`; None: no sinks.
 
     Returns:
         The attention, ``[num_new, num_heads, head_size]``.
     """
     group, num_new, num_tokens = query.shape[0] // key.shape[0], query.shape[1], key.shape[1]
     key, value = key.repeat_interleave(group, 0), value.repeat_interleave(group, 0)
-    scores = (query @ key.transpose(1, 2)) * scale
-    if soft_cap is not None:
-        scores = soft_cap * torch.tanh(scores / soft_cap)
+    scores = (query @ key.transpose(1, 2)) * rule.scale
+    if rule.soft_cap is not None:
+        scores = rule.soft_cap * torch.tanh(scores / rule.soft_cap)
     age = columns[num_tokens - num_new :, None] - columns
     hidden = (age < 0) if window is None else (age < 0) | (age >= window)
     scores = scores.masked_fill(hidden.to(scores.device), -torch.inf).float()
-    if sinks is not None:
-        scores = torch.cat([scores, sinks[:, None, None].expand(-1, num_new, 1)], -1)
+    if rule.sinks is not None:
+        scores = torch.cat([scores, rule.sinks[:, None, None].expand(-1, num_new, 1)], -1)
     weights = scores.softmax(-1)[..., :num_tokens]
     return (weights.to(query.dtype) @ value).transpose(0, 1)
 
@@ -372,9 +380,9 @@ def attention(
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     sinks = None if s_aux is None else s_aux.detach().float().reshape(-1)
-    how = {"scale": float(scale), "soft_cap": softcap, "sinks": sinks}
+    rule = ScoreRule(float(scale), softcap, sinks)
     with torch.no_grad():
-        return layer.attend(query, key, value, attention_mask, how), None
+        return layer.attend(query, key, value, attention_mask, rule), None
 
 
 def padding_mask(

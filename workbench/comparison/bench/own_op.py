@@ -16,7 +16,7 @@ from workbench.base.documents import document
 from workbench.base.progress import tracked
 from workbench.base.tables import Table
 from workbench.base.trials.trial import Trial
-from workbench.comparison.configured import able_variants, attempt
+from workbench.comparison.configured import Try, able_variants, attempt
 from workbench.launch import devices
 from workbench.ops import registry
 from workbench.ops.op import Op
@@ -122,7 +122,7 @@ def run(
     rows = []
     tries = [(variant, case) for case in judged for variant in contenders(found, variants, [case], where)]
     for variant, case in tracked(tries, " runs", name=lambda run: f"{run[0].name} on {run[1].name}"):
-        one = attempt(found, variant, case, where, model, tuned=True)
+        one = attempt(found, Try(case, variant, None, model), where, tuned=True)
         rows.append(OpBenchmarkRow(case.label, one.trial, one.minimum_bytes, one.origin))
     times = f"predicted for {model}" if where.counts else f"measured on {where.description}"
     return OpBenchmark(found.name, times, tuple(rows))

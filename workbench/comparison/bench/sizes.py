@@ -18,7 +18,7 @@ from workbench.base.progress import tracked
 from workbench.comparison.bench.own_op import contenders
 from workbench.comparison.bench.size_sweep import SizePoint, SizeSweep, figure_of
 from workbench.comparison.bench.torch_counts import count
-from workbench.comparison.configured import attempt, checked_configs
+from workbench.comparison.configured import Try, attempt, checked_configs
 from workbench.errors import ArgumentError
 from workbench.launch import devices
 from workbench.ops import registry
@@ -101,7 +101,8 @@ def sweep_sizes(
     for variant, place, whole, one, products in tracked(
         tries, " runs", name=lambda run: f"{run[0].name} on {run[2].name}"
     ):
-        tried = attempt(found, variant, one, where, model, config=configs.get(variant.name), tuned=True)
+        config = configs.get(variant.name)
+        tried = attempt(found, Try(one, variant, None, model), where, config=config, tuned=True)
         moved = _call_bytes(variant, whole) if where.counts else None
         points.append(SizePoint(place, one.label, tried.trial, tried.minimum_bytes, products, tried.origin, moved))
     return SizeSweep(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,15 +16,27 @@ from torch import Tensor
 _LSE_ALIGNMENT = 32  # the memory-efficient kernel pads its rows of log_sumexp
 
 
+class Dropout(NamedTuple):
+    """Dropout of the weights: the probability of a zero, and the seed of the draw."""
+
+    p: float
+    seed: int
+
+    @classmethod
+    def of(cls, p: float, seed: Tensor) -> Dropout:
+        """Return the dropout for a seed from `draw_seed`."""
+        return cls(p, number(seed, p))
+
+
 class Attention:
     """One attention in float32 (float64 for float64 inputs), with key and value heads repeated to match the query's.
 
-    ``causal`` aligns its mask to the top left; ``mask`` is True for the scores that count.
+    ``mask`` is True for the scores that count; None counts all.
     """
 
     def __init__(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout_p: float, causal: bool,
-        scale: float | None, seed: int, mask: Tensor | None = None,
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, mask: Tensor | None,
+        dropout: Dropout, scale: float | None,
     ) -> None:  # fmt: skip
         wide = torch.promote_types(query.dtype, torch.float32)
         self.groups = query.size(1) // key.size(1)
@@ -33,17 +46,14 @@ class Attention:
         scores = self.query @ self.key.transpose(-2, -1) * self.scale
         if bias is not None:
             scores = scores + bias
-        if causal:
-            rows, columns = scores.shape[-2:]
-            mask = torch.ones(rows, columns, dtype=torch.bool, device=scores.device).tril()
         if mask is not None:
             scores = scores.masked_fill(~mask, -math.inf)
         self.lse = scores.logsumexp(-1)
         self.weights = (scores - self.lse.unsqueeze(-1)).exp().nan_to_num(0.0)  # a row that is masked out: 0
         self.kept: Tensor | float = 1.0
-        if dropout_p > 0:
-            generator = torch.Generator(query.device).manual_seed(seed)
-            self.kept = torch.empty_like(self.weights).bernoulli_(1 - dropout_p, generator=generator) / (1 - dropout_p)
+        if dropout.p > 0:
+            generator = torch.Generator(query.device).manual_seed(dropout.seed)
+            self.kept = torch.empty_like(self.weights).bernoulli_(1 - dropout.p, generator=generator) / (1 - dropout.p)
 
     def output(self) -> Tensor:
         """Return the attention output: the values, weighted after dropout."""
@@ -61,6 +71,13 @@ class Attention:
 
     def _by_group(self, grad: Tensor) -> Tensor:
         return grad.unflatten(1, (-1, self.groups)).sum(2)
+
+
+def top_left(query: Tensor, key: Tensor, is_causal: bool) -> Tensor | None:
+    """Return the causal mask [queries, keys], aligned to the top left; None unless ``is_causal``."""
+    if not is_causal:
+        return None
+    return torch.ones(query.size(-2), key.size(-2), dtype=torch.bool, device=query.device).tril()
 
 
 def draw_seed(query: Tensor, dropout_p: float) -> Tensor:
@@ -104,7 +121,7 @@ def flash(
 ) -> tuple[Tensor, Tensor, None, None, int, int, Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``_scaled_dot_product_flash_attention`` of [batch, heads, length, head size]."""
     seed = draw_seed(query, dropout_p)
-    made = Attention(query, key, value, None, dropout_p, is_causal, scale, number(seed, dropout_p))
+    made = Attention(query, key, value, None, top_left(query, key, is_causal), Dropout.of(dropout_p, seed), scale)
     unused = torch.zeros((), dtype=torch.uint64, device=query.device)
     mask = (made.weights * made.kept).to(query.dtype) if return_debug_mask else query.new_empty(0)
     return _like(made.output(), query), made.lse, None, None, query.size(2), key.size(2), seed, unused, mask
@@ -116,7 +133,9 @@ def flash_backward(
     philox_seed: Tensor, philox_offset: Tensor, *, scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``_scaled_dot_product_flash_attention_backward``: the gradients of query, key and value."""
-    made = Attention(query, key, value, None, dropout_p, is_causal, scale, number(philox_seed, dropout_p))
+    made = Attention(
+        query, key, value, None, top_left(query, key, is_causal), Dropout.of(dropout_p, philox_seed), scale
+    )
     return _three_gradients(made, grad_out, query, key, value)
 
 
@@ -126,7 +145,7 @@ def efficient(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``_scaled_dot_product_efficient_attention`` of [batch, heads, length, head size]."""
     seed = draw_seed(query, dropout_p)
-    made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(seed, dropout_p))
+    made = Attention(query, key, value, attn_bias, top_left(query, key, is_causal), Dropout.of(dropout_p, seed), scale)
     out = made.output().to(query.dtype).transpose(1, 2).contiguous().transpose(1, 2)
     return out, padded_lse(made.lse, query.size(2), compute_log_sumexp), *philox(seed)
 
@@ -137,7 +156,9 @@ def efficient_backward(
     is_causal: bool = False, *, scale: float | None = None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Compute ``_scaled_dot_product_efficient_attention_backward``; the bias's gradient is None unless asked for."""
-    made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(philox_seed, dropout_p))
+    made = Attention(
+        query, key, value, attn_bias, top_left(query, key, is_causal), Dropout.of(dropout_p, philox_seed), scale
+    )
     grad_query, grad_key, grad_value, grad_scores = made.gradients(grad_out)
     grad_bias = None
     if attn_bias is not None and grad_input_mask[3]:
@@ -151,7 +172,7 @@ def cudnn(
 ) -> tuple[Tensor, Tensor, None, None, int, int, Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``_scaled_dot_product_cudnn_attention`` of [batch, heads, length, head size]."""
     seed = draw_seed(query, dropout_p)
-    made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(seed, dropout_p))
+    made = Attention(query, key, value, attn_bias, top_left(query, key, is_causal), Dropout.of(dropout_p, seed), scale)
     out = made.output().to(query.dtype)
     lse, lengths = made.lse.float().unsqueeze(-1), (query.size(2), key.size(2))
     return out, lse, None, None, *lengths, *philox(seed), query.new_empty(0)
@@ -163,5 +184,7 @@ def cudnn_backward(
     max_k: int, dropout_p: float, is_causal: bool, *, scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``_scaled_dot_product_cudnn_attention_backward``: the gradients of query, key and value."""
-    made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(philox_seed, dropout_p))
+    made = Attention(
+        query, key, value, attn_bias, top_left(query, key, is_causal), Dropout.of(dropout_p, philox_seed), scale
+    )
     return _three_gradients(made, grad_out, query, key, value)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workbench.driver.torch_device.attention import Attention, draw_seed, number, padded_lse, philox
+from workbench.driver.torch_device.attention import Attention, Dropout, draw_seed, number, padded_lse, philox
 
 _TOP_LEFT, _BOTTOM_RIGHT = 1, 2  # custom_mask_type
 
@@ -78,7 +78,7 @@ class Scores:
         if self.slopes is not None:
             slopes = self.slopes if self.slopes.dim() == 1 else self.slopes[at]
             bias = -slopes[:, None, None] * distance.abs()
-        return Attention(q, k, v, bias, self.dropout_p, False, self.scale, seed + at, mask)
+        return Attention(q, k, v, bias, mask, Dropout(self.dropout_p, seed + at), self.scale)
 
 
 def _split(tensor: Tensor, cumulative: Tensor | None) -> list[Tensor]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError, CompileError
 from workbench.ptx.options import LaunchOptions
 
 if TYPE_CHECKING:
-    from workbench.analysis.launches import RecordedLaunch
+    from workbench.analysis.launches import Launches, RecordedLaunch
+    from workbench.driver.triton.driver import SimulatedTriton
     from workbench.toolchain import CompiledKernel
 
 
@@ -26,18 +27,24 @@ def is_jit(kernel: object) -> bool:
     return jit is not None and isinstance(kernel, jit.KernelInterface)
 
 
-def run_call(
-    kernel: Any,
-    grid: Any,
-    args: Sequence[object],
-    kwargs: Mapping[str, object] | None,
-    options: LaunchOptions,
-    *,
-    block: object,
-    shared_bytes: int,
-    arch: str | None,
-    both_orders: bool = False,
-) -> RecordedLaunch:
+@dataclass(frozen=True)
+class KernelCall:
+    """A launch of a kernel as `wb.check_kernel` and `wb.trace_kernel` take it.
+
+    ``shared_bytes`` is dynamic shared memory per block in bytes. Only a ``@triton.jit`` function has ``kwargs`` and
+    ``arch``, the architecture to compile for; it has its own ``block`` (None) and ``shared_bytes`` (0).
+    """
+
+    kernel: Any
+    grid: Any
+    block: Any = None
+    args: Sequence[object] = ()
+    kwargs: Mapping[str, object] | None = None
+    shared_bytes: int = 0
+    arch: str | None = None
+
+
+def run_call(call: KernelCall, options: LaunchOptions, *, both_orders: bool = False) -> RecordedLaunch:
     """Launch ``kernel[grid](*args, **kwargs)`` once and return its launch, or the best configuration's of an autotuner.
 
     With ``both_orders`` a rehearsal runs the warps in the opposite order.
@@ -48,18 +55,21 @@ def run_call(
     """
     from workbench.analysis.launches import Launches
 
-    for name, value in (("block", block), ("shared_bytes", shared_bytes or None), ("cluster", options.cluster)):
+    for name, value in (
+        ("block", call.block),
+        ("shared_bytes", call.shared_bytes or None),
+        ("cluster", options.cluster),
+    ):
         if value is not None:
             raise ArgumentError(name, value, "no value", "A Triton kernel sets its own: leave it out.")
-    if isinstance(grid, int):
-        grid = (grid,)
+    kernel, args = call.kernel, call.args
+    grid = (call.grid,) if isinstance(call.grid, int) else call.grid
     unwritten = [args[position] for position in options.uninitialised]
     with _session(
-        kernel, arch, options, launches=Launches(keep_all=True), show=lambda report: None, both_orders=both_orders,
-        unwritten=unwritten,
-    ) as session:  # fmt: skip
+        kernel, call.arch, options, launches=Launches(keep_all=True), both_orders=both_orders, unwritten=unwritten
+    ) as session:
         with _explained(kernel, session.arch):
-            kernel[grid](*args, **dict(kwargs or {}))
+            kernel[grid](*args, **dict(call.kwargs or {}))
         if not len(session.launches):
             raise ArgumentError("grid", grid, "at least one program", "Skip an empty launch.")
         return session.launches[-1]
@@ -86,8 +96,15 @@ def compile_call(
 
 
 def _session(
-    kernel: Any, arch: str | None, options: LaunchOptions, *, compile_only: bool = False, **others: Any
-) -> Any:
+    kernel: Any,
+    arch: str | None,
+    options: LaunchOptions,
+    *,
+    compile_only: bool = False,
+    launches: Launches | None = None,
+    both_orders: bool = False,
+    unwritten: Sequence[object] = (),
+) -> SimulatedTriton:
     """Return the simulated device of one call: of ``arch``, else of the active session, else the default one."""
     from workbench.driver.triton.driver import SimulatedTriton, active_model, checked_model, refuse_interpreter
     from workbench.toolchain.occupancy import limits_of
@@ -100,7 +117,9 @@ def _session(
     model = active_model() if arch is None else None
     if compile_only and arch is not None:  # Triton compiles for more architectures than the machine runs
         model = replace(checked_model(None, None), key=f"{arch}, compiled for only", arch=limits_of(arch).arch)
-    return SimulatedTriton(model or checked_model(arch, None), options, **others)
+    return SimulatedTriton(
+        model or checked_model(arch, None), options, launches=launches, both_orders=both_orders, unwritten=unwritten
+    )
 
 
 @contextmanager

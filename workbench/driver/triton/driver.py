@@ -140,7 +140,8 @@ class SimulatedTriton(TritonSession):
     """Triton's simulated device: ``launches`` holds its checked or traced launches, ``findings`` their findings.
 
     ``model`` is the GPU it stands for, ``arch`` its architecture, ``options`` are those of every launch,
-    ``last_report`` is the machine's report of the latest one. ``close()`` gives Triton its driver back, as the end of a
+    ``last_report`` is the machine's report of the latest one. Findings are shown at once, unless the caller passed
+    ``launches`` of its own. ``close()`` gives Triton its driver back, as the end of a
     ``with`` block does.
     """
 
@@ -153,16 +154,16 @@ class SimulatedTriton(TritonSession):
         store: str | Path | None = None,
         launches: Launches | None = None,
         both_orders: bool = False,
-        show: Callable[[Any], None] | None = None,
         unwritten: Sequence[object] = (),
     ):
         from workbench.driver.triton.launcher import TritonDriver
 
         self.model, self.arch, self.options = model, model.arch, options
         self.launches = Launches() if launches is None else launches
+        self._shows = launches is None
         self.last_report: LaunchReport | None = None
         self.cleared = 0  # number of requests for clean caches by benchmarks
-        self._both_orders, self._show = both_orders, show or _show
+        self._both_orders = both_orders
         self._unwritten = tuple(unwritten)  # tensors without content yet
         self._clock, self._timed = 0.0, False
         self._lock, self._thread = threading.Lock(), threading.local()
@@ -319,15 +320,15 @@ class SimulatedTriton(TritonSession):
         finally:
             self._thread.timing, self._thread.seconds = outer
 
+    def _show(self, report: Any) -> None:
+        if self._shows:
+            from workbench.analysis.check_report import show_report
+
+            show_report(report)
+
     def _say_predicted(self) -> None:
         if not self._timed and not getattr(self, "_said", False):
             self._said = True
             from workbench.driver.triton.timing import warn_of_prediction
 
             warn_of_prediction(self.model, stacklevel=4)
-
-
-def _show(report: Any) -> None:
-    from workbench.analysis.check_report import show_report
-
-    show_report(report)

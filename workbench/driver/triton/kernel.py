@@ -203,7 +203,7 @@ def compiled_of(src: Any, metadata: Any, ptx: str) -> CompiledKernel:
     arch = f"sm_{metadata.target.arch}"
     fields = metadata._asdict()
     key = disk_cache.content_key(["triton jit", metadata.hash])
-    kernel = kernel_of(ptx, fields, label, parameter_names(src, metadata), promises, arch, key, None)
+    kernel = kernel_of(ptx, fields, label, parameter_names(src, metadata), promises, arch, key)
     options = {name: fields[name] for name in _OPTIONS if fields.get(name) is not None}
     made = _BY_HASH.get(metadata.hash)
     stages = {name: str(made.asm[name]) for name in _KEPT if name in made.asm} if made else {}

@@ -24,6 +24,7 @@ from workbench.ops.own.launching import (
     REMEMBERED,
     Declared,
     LaunchSize,
+    Tunables,
     argument_value,
     arguments_for,
     check_used,
@@ -231,7 +232,8 @@ def cuda(
         kernel = _only_kernel(unit, known)
     steps = (Step(kernel, grid, block, args, shared_bytes), *then)
     name = name or _base(kernel)
-    declared = Declared.of(contract, name, tune, where, sizes, default, workspace, contiguous)
+    tunables = Tunables.of(contract, tune, where, default)
+    declared = Declared.of(contract, name, tunables, sizes, workspace, contiguous)
     parts = [
         CudaPart.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)
     ]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,6 +26,35 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 REMEMBERED = 256
 """Entries at which a variant clears one of its caches."""
+
+
+class Tunables(NamedTuple):
+    """Values of each tunable, rules of the legal configurations, and the untuned configuration; see `Declared`."""
+
+    space: Mapping[str, tuple]
+    rules: tuple[Expression, ...]
+    default: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, contract: Contract, tune: Any, where: Any, default: Mapping[str, Any] | None) -> Tunables:
+        """Parse and validate a declaration. Raises ArgumentError that names the argument at fault."""
+        if not isinstance(tune, Mapping):
+            remedy = 'tune={"NUM_THREADS": (64, 128, 256)}'
+            raise ArgumentError("tune", type(tune).__name__, "a mapping from tunables to their values", remedy)
+        space = {}
+        for name, values in tune.items():
+            if not isinstance(name, str) or not name.isidentifier() or name in FUNCTIONS or name in contract.parameters:
+                remedy = "A tunable is a name that neither an argument nor a function of expressions has."
+                raise ArgumentError("tune", repr(name), "a name of its own", remedy)
+            values = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
+            if not values or len(set(values)) < len(values):
+                raise ArgumentError(f"tune[{name!r}]", values, "one or more different values", "Correct it.")
+            space[name] = values
+        rules = tuple(Expression.of(f"where[{index}]", rule) for index, rule in enumerate(listed(where)))
+        for name in default or {}:
+            if name not in space:
+                raise ArgumentError("default", repr(name), ", ".join(space) or "no tunable", "Name a tunable.")
+        return cls(space, rules, default)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,38 +87,21 @@ class Declared(Remade):
         cls,
         contract: Contract,
         variant: str,
-        tune: Mapping[str, Any],
-        where: Any,
+        tunables: Tunables,
         sizes: Callable | None,
-        default: Mapping[str, Any] | None,
         workspace: Mapping[str, Any] | None,
         contiguous: Any = (),
     ) -> Declared:
         """Parse and validate a declaration. Raises ArgumentError that names the argument at fault."""
-        if not isinstance(tune, Mapping):
-            remedy = 'tune={"NUM_THREADS": (64, 128, 256)}'
-            raise ArgumentError("tune", type(tune).__name__, "a mapping from tunables to their values", remedy)
-        space = {}
-        for name, values in tune.items():
-            if not isinstance(name, str) or not name.isidentifier() or name in FUNCTIONS or name in contract.parameters:
-                remedy = "A tunable is a name that neither an argument nor a function of expressions has."
-                raise ArgumentError("tune", repr(name), "a name that nothing else has", remedy)
-            values = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
-            if not values or len(set(values)) < len(values):
-                raise ArgumentError(f"tune[{name!r}]", values, "one or more different values", "Correct it.")
-            space[name] = values
-        rules = tuple(Expression.of(f"where[{index}]", rule) for index, rule in enumerate(listed(where)))
         if sizes is not None and not callable(sizes):
             remedy = 'sizes=lambda x: {"rows": x.shape[0]}'
             raise ArgumentError("sizes", type(sizes).__name__, "a function of the op's arguments", remedy)
-        for name in default or {}:
-            if name not in space:
-                raise ArgumentError("default", repr(name), ", ".join(space) or "no tunable", "Name a tunable.")
         for name, part in (workspace or {}).items():
             if not isinstance(part, Input):
                 remedy = 'workspace={"partial": wb.full(0, "blocks")}'
                 raise ArgumentError(f"workspace[{name!r}]", type(part).__name__, "a description of a tensor", remedy)
         copied = _copied(contract, contiguous)
+        space, rules, default = tunables
         return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}), copied)
 
     def _fixed(self, problem: OwnProblem) -> Mapping[str, Any]:

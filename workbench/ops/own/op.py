@@ -15,7 +15,7 @@ import torch
 
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops import tuned, values
-from workbench.ops.described_op import describe
+from workbench.ops.described_op import DescribedOp, OpDescription
 from workbench.ops.library_op import LibraryOp
 from workbench.ops.op import Op
 from workbench.ops.own.calls import Calls
@@ -322,18 +322,9 @@ def op(
         if tolerance is not None or minimum_bytes is not None:
             remedy = "The cases of a described op say what is right, and what must cross memory."
             raise ArgumentError("tolerance, minimum_bytes", "a value", "None with tensors=", remedy)
-        made: Op = describe(
-            function,
-            name,
-            tensors,
-            namespace,
-            in_place=written,
-            like=like,
-            make=make,
-            outputs=outputs or (),
-            labels=labels,
-            backward=backward,
-        )
+        returned, shown = tuple(outputs or ()), dict(labels or {})
+        description = OpDescription(name, function, tensors, written, like, make, returned, shown)
+        made: Op = DescribedOp(description, namespace, backward)
     else:
         check_reference(function, written)
         for unknown in (facts or {}).keys() - inspect.signature(function).parameters.keys():

@@ -18,6 +18,7 @@ from workbench.ops.own.launching import (
     NOTHING,
     Declared,
     LaunchSize,
+    Tunables,
     argument_value,
     arguments_for,
     check_used,
@@ -83,7 +84,8 @@ def triton(
             "where", lambda config: any(all(config[k] == v for k, v in one.items()) for one in configs)
         )
         where = [*listed(where), rule]
-    declared = Declared.of(contract, name, tune, where, sizes, default, workspace, contiguous)
+    tunables = Tunables.of(contract, tune, where, default)
+    declared = Declared.of(contract, name, tunables, sizes, workspace, contiguous)
     steps = (Step(function, grid, None, args, 0, constexprs, {}), *then)
     parts = [TritonPart.of(declared, one, "" if i == 0 else f"then[{i - 1}].") for i, one in enumerate(steps)]
     read = {name for part in parts for name in part.names}

@@ -18,14 +18,14 @@ from workbench.base.options import checked, json_option, names, tell, tell_on_th
 @click.option("--budget", default=250, show_default=True, help="Evaluations after which a search ends.")
 @without("peers", "Leave out Kernel Tuner's strategies.")
 @json_option
-def bench_tune(as_json: bool, **options: Any) -> None:
+def bench_tune(as_json: bool, tolerance: float, budget: int, **options: Any) -> None:
     """Compare search strategies on recorded sweeps, beside Kernel Tuner's.
 
     With --measured, Kernel Tuner's strategies and 50 seeds it takes about an hour on one core.
     """
-    from workbench.tuning.bench.tune import run
+    from workbench.tuning.bench.tune import SearchEnd, run
 
-    tell(run(progress=tell_on_the_way, **options), as_json)
+    tell(run(progress=tell_on_the_way, end=SearchEnd(tolerance, budget), **options), as_json)
 
 
 @click.command("predict")

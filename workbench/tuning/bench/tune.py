@@ -179,13 +179,30 @@ class TunerBenchmark(Benchmark):
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class SearchEnd:
+    """The end of a search: a configuration within the share ``tolerance`` of the best, or ``budget`` evaluations.
+
+    Without a ``budget`` (None) there is no limit.
+    """
+
+    tolerance: float = TOLERANCE
+    budget: int | None = None
+
+    def __str__(self) -> str:
+        return f"within {self.tolerance:.0%} of the best" + (f", in {self.budget} evaluations" if self.budget else "")
+
+
+ANY_NUMBER = SearchEnd()
+"""End of a search without a limit of evaluations."""
+
+
 def run(
     sweeps: Sequence[str] | None = None,
     *,
     measured: str | Path | None = None,
     seeds: int = SEEDS,
-    tolerance: float = TOLERANCE,
-    budget: int | None = None,
+    end: SearchEnd = ANY_NUMBER,
     peers: bool = True,
     strategies: Sequence[str] | None = None,
     progress: Callable[[str], None] = lambda line: None,
@@ -196,15 +213,14 @@ def run(
         sweeps: files or names; default all that come with the package.
         measured: a folder of published spaces, Kernel Tuner caches and T4 results, which come first.
         seeds: searches of each strategy on each sweep.
-        tolerance: a configuration is good enough within this share of the best.
-        budget: evaluations after which a search ends; default: no limit.
+        end: end of each search.
         peers: True to compare with Kernel Tuner's strategies, if it is installed.
         strategies: names of the only strategies to run; default: all.
         progress: called with a line about each step as it begins.
     """
     found = [] if measured is None else [sweep for _, sweep in sweeps_in(Path(measured))]
     loaded = found + [load(name) for name in (shipped() if sweeps is None else sweeps)]
-    notes = [f"Found: within {tolerance:.0%} of the best" + (f", in {budget} evaluations." if budget else ".")]
+    notes = [f"Found: {end}."]
     names = list(strategies or _OURS)
     if peers and strategies is None:
         if kernel_tuner_strategies.available():
@@ -223,7 +239,7 @@ def run(
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 counts = tuple(
-                    evaluations(space, seconds, plan, start, random.Random(seed), tolerance, budget)
+                    evaluations(space, seconds, plan, start, random.Random(seed), end)
                     for seed, space in enumerate(spaces)
                 )
             searches.append(Searched(sweep.name, name, len(seconds), counts))
@@ -275,14 +291,13 @@ def evaluations(
     plan: Strategy,
     start: Mapping | None,
     rng: random.Random,
-    tolerance: float = TOLERANCE,
-    budget: int | None = None,
+    end: SearchEnd = ANY_NUMBER,
 ) -> int | None:
-    """Return how many configurations a strategy evaluates until one is within ``tolerance`` of the best.
+    """Return how many configurations a strategy evaluates until one is good enough for the ``end`` of the search.
 
-    None if it ends before, or has evaluated ``budget`` of them.
+    None if it ends before, or has evaluated as many as the budget allows.
     """
-    enough = (1 + tolerance) * min(value for value in seconds.values() if value is not None)
+    enough = (1 + end.tolerance) * min(value for value in seconds.values() if value is not None)
     seen: set[tuple] = set()
     batches = plan(space, start, rng)
     try:
@@ -296,7 +311,7 @@ def evaluations(
                 scores.append(math.inf if value is None else value)
                 if scores[-1] <= enough:
                     return len(seen)
-                if len(seen) == budget:
+                if len(seen) == end.budget:
                     return None
             batch = batches.send(scores)
     except StopIteration:

@@ -57,8 +57,7 @@ def wave_picture(
     durations: Sequence[float],
     places: int,
     *,
-    kinds: Sequence[int] | None = None,
-    labels: Sequence[str] = (),
+    kinds: Sequence[str] = (),
     xlabel: str = "time",
     title: str = "",
     xlim: float | None = None,
@@ -69,8 +68,7 @@ def wave_picture(
     Args:
         durations: duration of each block, in any unit of time.
         places: multiprocessors times the blocks that fit on one.
-        kinds: a number per block, which selects its colour and hatch (for example its sequence); default all the same.
-        labels: name of each kind, for a legend.
+        kinds: the kind of each block, by which colour, hatch and legend tell them apart; default all alike.
         xlabel: label of the time axis.
         title: title of the picture, to which the busy fraction is added.
         xlim: end of the time axis, to compare two pictures; default the end of the last block.
@@ -84,21 +82,21 @@ def wave_picture(
 
     ax = new_axes(7, 3.2) if ax is None else ax
     spans = schedule(durations, places)
-    kinds = kinds if kinds is not None else [0] * len(spans)
+    of_blocks = kinds or [""] * len(spans)
     styles = {
         kind: {
-            "facecolor": OKABE_ITO[kind % len(OKABE_ITO)],
-            "hatch": _HATCHES[kind // 2 % len(_HATCHES)],
+            "facecolor": OKABE_ITO[number % len(OKABE_ITO)],
+            "hatch": _HATCHES[number // 2 % len(_HATCHES)],
             "edgecolor": "white",
             "linewidth": 0.4,
         }
-        for kind in set(kinds)
+        for number, kind in enumerate(dict.fromkeys(of_blocks))
     }
     for kind, style in styles.items():
         bars = [
             [(span.start, span.place - 0.5), (span.end, span.place - 0.5), (span.end, span.place + 0.5),
              (span.start, span.place + 0.5)]
-            for span in spans if kinds[span.block] == kind
+            for span in spans if of_blocks[span.block] == kind
         ]  # fmt: skip
         ax.add_collection(PolyCollection(bars, **style))  # one artist per kind, because a launch has hundreds of blocks
     end = max((span.end for span in spans), default=1.0)
@@ -111,7 +109,7 @@ def wave_picture(
         title=f"{title}: {busy}" if title else busy,
     )
     ax.spines[["top", "right"]].set_visible(False)
-    if labels:
-        patches = [Patch(label=label, **styles[kind]) for kind, label in enumerate(labels) if kind in styles]
+    if kinds:
+        patches = [Patch(label=kind, **style) for kind, style in styles.items()]
         ax.legend(handles=patches, frameon=False, loc="lower right", fontsize=8)
     return ax

@@ -194,7 +194,7 @@ def plot(ledger: Ledger, path: Path | None = None) -> Figure:
 
 
 def _panel(ax: Axes, rows: Sequence[LedgerRow], names: Sequence[str], head: Mapping[str, Any]) -> None:
-    from workbench.ui.line_plots import marked_lines
+    from workbench.ui.line_plots import LineAxes, marked_lines
 
     for style, name in enumerate(names):
         best: dict[float, float] = {}
@@ -205,7 +205,7 @@ def _panel(ax: Axes, rows: Sequence[LedgerRow], names: Sequence[str], head: Mapp
         if best:
             sizes = sorted(best)
             marked_lines(
-                sizes, {name: [best[size] for size in sizes]}, xlabel="", ylabel="", xscale="log",
+                sizes, {name: [best[size] for size in sizes]}, LineAxes("", "", xscale="log"),
                 first_style=style, legend=False, ax=ax,
             )  # fmt: skip
     ax.axhline(100, color="black", linewidth=0.8)

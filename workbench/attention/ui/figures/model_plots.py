@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from workbench.ui.line_plots import marked_lines
+from workbench.ui.line_plots import LineAxes, marked_lines
 from workbench.ui.plots import OKABE_ITO, legend_beside, new_axes
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def growth(result: GenerationBenchmark, *, smooth: int = 16) -> Figure:
     held = {row.cache: [row.reserved_bytes[at] / 1024 for at in x] for row in result.rows}
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6))
     xlabel = "tokens written by each sequence"
-    marked_lines(x, times, xlabel=xlabel, ylabel="ms per step", legend=False, ax=left)
-    marked_lines(x, held, xlabel=xlabel, ylabel="KiB held by the sequences", ax=right)
+    marked_lines(x, times, LineAxes(xlabel, "ms per step"), legend=False, ax=left)
+    marked_lines(x, held, LineAxes(xlabel, "KiB held by the sequences"), ax=right)
     for ax in (left, right):
         ax.set_ylim(bottom=0)
     legend_beside(right)
@@ -119,4 +119,4 @@ def training_curve(record: Mapping, *, ax: Axes | None = None) -> Axes:
     """Plot the loss during training, on training and held-out text, and return the matplotlib Axes."""
     x = [point["step"] for point in record["curve"]]
     series = {name.replace("_", " "): [point[name] for point in record["curve"]] for name in ("training", "held_out")}
-    return marked_lines(x, series, xlabel="step", ylabel="loss (nats per token)", ax=ax)
+    return marked_lines(x, series, LineAxes("step", "loss (nats per token)"), ax=ax)
