@@ -37,7 +37,7 @@ PLANTED = {
 }
 
 
-def run(path: Path, **options) -> wb.driver.triton_driver.SimulatedTriton:
+def run(path: Path, **options) -> wb.driver.triton.driver.SimulatedTriton:
     """The program under a checked simulated device, in this process."""
     with warnings.catch_warnings(), wb.simulated_triton(checks=True, force=True, **options) as device:
         warnings.simplefilter("ignore", PredictedTimeWarning)

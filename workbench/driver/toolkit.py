@@ -26,7 +26,7 @@ from workbench.driver.library_files import library_path
 from workbench.errors import MissingToolError
 from workbench.toolchain import nvcc, tools
 
-_SCRIPT = '#!/bin/sh\nexec "{python}" -m workbench.driver.{module} "$@"\n'
+_SCRIPT = '#!/bin/sh\nexec "{python}" -m workbench.driver.clients.{module} "$@"\n'
 _PROGRAMS = {"nvcc": "nvcc", "nvidia-smi": "nvidia_smi", "ptxas": "ptxas"}
 _ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 

@@ -63,7 +63,7 @@ def _is_drivers_nvcc(program: Path) -> bool:
     """Return True if a program is a simulated driver's nvcc, by its text: its home may be another than ours."""
     try:
         with open(program, "rb") as file:
-            return b"workbench.driver.clients.nvcc" in file.read(512)
+            return b"-m workbench.driver." in file.read(512)
     except OSError:
         return False
 
