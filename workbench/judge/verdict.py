@@ -64,7 +64,7 @@ class Verdict:
         place: for a wrong result, the element with the largest error and both values.
         max_error, bound: the largest error and the error allowed there; None if nothing was compared.
         seeds: the seeds that the inputs were drawn with; ``seeds=`` repeats them.
-        elsewhere: the changed inputs on which it was right, too, as names of `workbench.judge.elsewhere.CHANGES`. If it
+        elsewhere: the changed inputs on which it was right, too, as names of `workbench.ops.own.elsewhere.CHANGES`. If it
             is wrong on some, a verdict of its own follows, ``"wrong_elsewhere"``.
         findings: the findings of the machine's checks, each once.
         seconds: time to describe and run it.
@@ -161,7 +161,8 @@ class Verdict:
     def __str__(self) -> str:
         head, error = f"{self._head()}: {self.outcome}", self._error()
         if self.ok:
-            also = f"; also {', '.join(self.elsewhere)}" if self.elsewhere else ""
+            kinds = f"{len(self.elsewhere)} other kind{'s' * (len(self.elsewhere) > 1)} of inputs"
+            also = f"; also right for {kinds}" if self.elsewhere else ""
             torch = f"; torch: {', '.join(self.operators)}" if self.operators else ""
             said = f"{head}, error {error}{also}{self._times()}{torch}{self._output()}" if error else head
             return "\n    ".join([said, *self._noted])
