@@ -142,6 +142,14 @@ def test_inputs_are_made_anew_after_a_failure(monkeypatch):
         assert len(made) == expected, steps
 
 
+def test_a_case_without_a_record_is_evaluated_all_the_same():
+    class Unrecorded(toy.ToyCase):
+        def to_dict(self):
+            raise ArgumentError("case", "tensors of a model", "a case drawn from a seed", "Name one.")
+
+    assert evaluate(toy.steps_variant(), {"STEPS": 1}, Unrecorded(count=64), _sim()).ok
+
+
 def test_outputs_are_poisoned():
     import torch
 

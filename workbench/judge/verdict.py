@@ -64,8 +64,8 @@ class Verdict:
         place: for a wrong result, the element with the largest error and both values.
         max_error, bound: the largest error and the error allowed there; None if nothing was compared.
         seeds: the seeds that the inputs were drawn with; ``seeds=`` repeats them.
-        elsewhere: the changed inputs on which it was right, too, as names of `workbench.ops.own.elsewhere.CHANGES`. If it
-            is wrong on some, a verdict of its own follows, ``"wrong_elsewhere"``.
+        elsewhere: the changed inputs on which it was right, too, as names of `workbench.ops.own.elsewhere.CHANGES`. If
+            it is wrong on some, a verdict of its own follows, ``"wrong_elsewhere"``.
         findings: the findings of the machine's checks, each once.
         seconds: time to describe and run it.
         launches, operators, predicted_seconds: for the first call of a solution in KernelBench's format, the number of

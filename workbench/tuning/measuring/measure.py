@@ -25,6 +25,7 @@ from workbench.base.files import raise_if_full
 from workbench.base.trials.trial import Trial, canonical
 from workbench.base.trials.values import Resources, Timing
 from workbench.errors import (
+    ArgumentError,
     CaseTooLargeError,
     CompileError,
     CompileTimeout,
@@ -98,7 +99,7 @@ class InProcess:
 
     def __init__(self, device: Device, model: DeviceModel, limits: Limits | None = None, clock: Clock | None = None):
         self._device, self._model, self._limits, self._clock = device, model, limits or Limits(), clock
-        self._inputs: dict[str, Inputs] = {}
+        self._inputs: dict[str | int, Inputs] = {}
 
     def tried(self, attempt: Attempt) -> Attempt:
         """Take an attempt through all stages."""
@@ -263,8 +264,12 @@ class InProcess:
             self._inputs.pop(_key_of(one), None)
 
 
-def _key_of(case: Case) -> str:
-    return canonical([type(case).__qualname__, case.to_dict()])
+def _key_of(case: Case) -> str | int:
+    """Return a key that equal cases share; a case without a record, of a model's tensors, shares its key with none."""
+    try:
+        return canonical([type(case).__qualname__, case.to_dict()])
+    except ArgumentError:
+        return id(case)  # which stays valid, as its inputs hold the case
 
 
 def refused(attempt: Attempt, outcome: str, message: str, seconds: float) -> Attempt:
