@@ -171,4 +171,4 @@ def test_the_command_judges_several_pairs_a_line_of_json_each(tmp_path):
 def test_options_of_other_ways_are_refused(option):
     found = CliRunner().invoke(main, ["check", "--kernelbench", "problem.py", "solution.py", option])
     name = option.removeprefix("--").replace("-", "_")
-    assert f"{name}: got given; allowed: nothing beside --kernelbench" in found.output + str(found.exception)
+    assert f"{name}: got given; allowed: no value with --kernelbench" in found.output + str(found.exception)
