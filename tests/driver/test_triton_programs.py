@@ -129,7 +129,7 @@ def test_what_a_call_gets_wrong_is_said():
     fresh = wb.check_kernel(kernels.doubled_kernel, grid=1, args=[x, x.clone(), 8], uninitialised=[0])
     assert {finding.kind for finding in fresh} == {"uninitialised global read"}
     refused = {
-        "block: got 32; allowed: nothing": {"block": 32},
+        "block: got 32; allowed: no value": {"block": 32},
         "args: got .*missing 1 required.*BLOCK": {"kwargs": {}},
         "kwargs: got .*stages": {"kwargs": {"BLOCK": 16, "stages": 2}},
         "arch: got 'sm_70'": {"arch": "sm_70"},
@@ -206,7 +206,7 @@ def test_ptx_of_triton_is_loaded():
     ("text", "words"),
     [
         ("nowhere.ptx", "readable file"),
-        ("int f();\n", r"without a \.target"),
+        ("int f();\n", r"its \.target line is missing"),
         (".version 9.0\n.target sm_80\n", "without a kernel"),
     ],
 )

@@ -221,7 +221,7 @@ def test_ctrl_c_while_scouting_keeps_what_is_scouted_and_the_same_call_goes_on(c
 
 
 def test_predicted_needs_a_prediction(space):
-    with pytest.raises(ArgumentError, match="predicts"):
+    with pytest.raises(ArgumentError, match="cannot be predicted"):
         asked_by(search.predicted, space)
     space.estimate = lambda config: math.inf if config["D"] == "tile" else cost(config)
     order = asked_by(search.predicted, space, start=space[3])

@@ -161,8 +161,8 @@ class Verdict:
     def __str__(self) -> str:
         head, error = f"{self._head()}: {self.outcome}", self._error()
         if self.ok:
-            kinds = f"{len(self.elsewhere)} other kind{'s' * (len(self.elsewhere) > 1)} of inputs"
-            also = f"; also right for {kinds}" if self.elsewhere else ""
+            count = len(self.elsewhere)
+            also = f"; right for {count} other input{'s' * (count > 1)}" if count else ""
             torch = f"; torch: {', '.join(self.operators)}" if self.operators else ""
             said = f"{head}, error {error}{also}{self._times()}{torch}{self._output()}" if error else head
             return "\n    ".join([said, *self._noted])

@@ -133,7 +133,7 @@ def test_bad_requests_change_nothing(tiny):
         ([], 4, "no tokens"),
         ([999], 4, "999"),
         ([1] * 17, 1, "at most 16, the whole pool"),
-        ([1] * 10, 8, "16 slots"),
+        ([1] * 10, 8, "at most 16"),
     ):
         with pytest.raises(ArgumentError, match=message):
             engine.add(prompt, max_new_tokens=count)
