@@ -177,7 +177,7 @@ JUDGED = [
         "row_max",
         "wrong",
         {"negative": "wrong_result", "around 0": "ok", "around 0, negative": "wrong_elsewhere"},
-        frozenset({"tied", "nan", "minus_inf"}),
+        frozenset({"constant", "tied", "nan", "minus_inf"}),
     ),
     Judged("soft_cap", "right", {"large": "ok", "small": "ok"}),
     Judged(
