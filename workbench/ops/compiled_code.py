@@ -74,7 +74,7 @@ class CompiledCode:
         key = (arch, problem, *config.items())
         found = self._plans.get(key)
         if found is None:
-            given, kernels = self._given
+            (given, kernels), self._given = self._given, ((), ())
             if given != key:
                 kernels = self._compiled(variant, config, problem, arch, machine_code)
             found = self._plans[key] = variant.plan(config, problem, kernels)
