@@ -2,7 +2,7 @@
 // use, in the sizes that were requested. Kernels are checked against them instead of the whole.
 #include <algorithm>
 
-#include "driver.hpp"
+#include "recording.hpp"
 
 namespace workbench::driver {
 namespace {
@@ -51,6 +51,7 @@ extern "C" __attribute__((visibility("default"))) void workbench_driver_block(u6
   answer_or(0, [&] {
     const auto allocation = find_allocation(address, 1);
     if (!allocation) return 0;
+    log(Logged::block, {address, bytes, live ? u64{1} : u64{0}});
     if (!allocation->blocks) allocation->blocks = std::make_shared<Blocks>();
     Blocks& blocks = *allocation->blocks;
     if (live) {
