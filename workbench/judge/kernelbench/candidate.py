@@ -15,12 +15,12 @@ import sys
 import threading
 import types
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.base.processes.channel import Channel
-from workbench.base.processes.ending import end_with, limit_memory
+from workbench.base.processes.ending import limit_memory
+from workbench.base.processes.forking import Main
 
 _POISON, _ORDINARY = 0xFF, 0x3C
 """Bytes of memory before a call: NaN in every floating-point type; and small numbers, where launches are left out."""
@@ -35,15 +35,19 @@ _NO_WORK = frozenset(
 )
 
 
-def serve(channel: Channel, options: Mapping[str, Any], parent: int) -> None:
-    """Load the solution on a simulated device, and answer until the judge hangs up."""
-    end_with(parent)
-    simulate(options["model"], options["memory"])
-    solution = _Solution(options)
-    channel.send(b"")
-    while (content := channel.receive()) is not None:
-        for frame in solution.answer(content):
-            channel.send(frame)
+def serve() -> Main:
+    """Return the function that answers the requests to a solution's process: its options, the solution, then calls."""
+    made: list[_Solution] = []
+
+    def main(request: Any, send: Callable[[bytes], None]) -> None:
+        if not made:
+            made.append(_Solution(request))
+            send(b"{}")
+            return
+        for frame in made[0].answer(request):
+            send(frame)
+
+    return main
 
 
 def simulate(model: str, memory_mib: int) -> None:
@@ -66,9 +70,9 @@ class _Solution:
         )
         self._watch(False)
         import torch
-        import torch.utils.cpp_extension
-        import triton  # noqa: F401
 
+        sys.path[:] = options["path"]
+        os.chdir(options["working_folder"])
         torch.cuda.init()
         _keep_builds(Path(options["folder"]))
         limit_memory(options["memory"])
@@ -185,6 +189,10 @@ def _operators() -> Iterator[Counter[str]]:
     found: Counter[str] = Counter()
 
     class Counting(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # otherwise torch imports torch._dynamo to wrap the method, which takes seconds
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = func._schema.name.partition("::")[2]
             views = any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)

@@ -15,11 +15,11 @@ from workbench.base.home import cache_part
 from workbench.base.kept_entries import held, trim_entries
 from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessTimeout
 from workbench.driver.attributes import DEFAULT_MODEL
-from workbench.driver.torch_device import library
 from workbench.errors import ArgumentError
 from workbench.judge.answers import failed, verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn
 from workbench.judge.kernelbench.compiled_reference import compiled_reference
+from workbench.judge.kernelbench.nursery import CANDIDATE, shared
 from workbench.judge.kernelbench.problem import KernelBenchProblem
 from workbench.judge.kernelbench.process import SolutionProcess
 from workbench.judge.kernelbench.reference import Reference, ReferenceAnswer
@@ -88,9 +88,9 @@ def check_kernelbench(
     started = time.monotonic()
     folder = cache_part("kernelbench", hashlib.sha256(path.read_bytes()).hexdigest()[:24])
     options = {"model": model, "memory": memory_mib, "seconds": seconds, "folder": str(folder)}
-    _prepare_device()
-    with held(folder):
-        fields = _tried(_Trial(reference, SolutionProcess(options), seconds), path, answers)
+    nursery = shared(model, memory_mib)
+    with held(folder), nursery.lock:
+        fields = _tried(_Trial(reference, SolutionProcess(nursery, CANDIDATE, options), seconds), path, answers)
     trim_entries(folder.parent, disk_cache.limit_bytes())
     if torch_compile and fields["outcome"] == OK:
         fields |= {"reference": compiled_reference(chosen, model, memory_mib, seconds)}
@@ -111,13 +111,6 @@ def _tried(trial: _Trial, path: Path, answers: Sequence[ReferenceAnswer]) -> dic
     finally:
         trial.process.end()
     return fields | {"printed": trial.process.printed}
-
-
-def _prepare_device() -> None:
-    """Compile the simulated device, if need be, in this process: the solution's prints nothing that a user sees."""
-    installed = library.installed_torch()
-    if installed is not None and installed.problem is None:
-        library.compiled(installed)
 
 
 def _require_drawn(problem: KernelBenchProblem, reference: Reference, answers: Sequence[ReferenceAnswer]) -> None:
