@@ -32,13 +32,17 @@ found = [index for index, place in enumerate(places) if "left" in place or "LEFT
 if found or os.getcwd() == "/":
     raise RuntimeError(f"traces of another solution: {found}")
 """
-_WITHOUT_DYNAMO = """
-import sys
+_LOOKS_FOR_WORK_OF_ITS_OWN = """
+import os, pathlib, sys
+from triton.runtime.cache import triton_key
 class ModelNew(ModelNew):
     def forward(self, x):
         result = super().forward(x)
-        if "torch._dynamo" in sys.modules:
-            raise RuntimeError("torch._dynamo was imported")
+        assert "torch._dynamo" not in sys.modules
+        assert triton_key.cache_info().misses == 1
+        assert triton_key() == triton_key.__wrapped__()
+        files = [*pathlib.Path(os.environ["TRITON_CACHE_DIR"]).rglob("*.*")]
+        assert files and not [one for one in files if one.name.startswith("cuda_utils")], files
         return result
 """
 
@@ -66,6 +70,6 @@ def test_the_next_solution_is_judged_after_one_that_ended_its_process(tmp_path: 
     assert shared(DEFAULT_MODEL, MEMORY_MIB).process is server
 
 
-def test_torch_dynamo_is_not_imported_for_a_solution(tmp_path: Path):
-    found = _judged(tmp_path, after=_WITHOUT_DYNAMO)
+def test_a_solution_inherits_triton_and_imports_no_dynamo(tmp_path: Path):
+    found = _judged(tmp_path, after=_LOOKS_FOR_WORK_OF_ITS_OWN)
     assert found.ok, str(found)

@@ -21,10 +21,10 @@ from typing import Any
 
 from workbench.base.processes.ending import limit_memory
 from workbench.base.processes.forking import Main
+from workbench.driver.torch_device.starting import fill_new_memory, simulated_gpu
 
 _POISON, _ORDINARY = 0xFF, 0x3C
-"""Bytes of memory before a call: NaN in every floating-point type; and small numbers, where launches are left out."""
-_POISONED_BYTES = 256 << 20
+"""Bytes of new memory in a call: NaN in every floating-point type; and small numbers, where launches are left out."""
 _WATCHED = ("torch", "torch.nn.functional", "torch.cuda", "torch.random", "time")
 _WRAPPED_LATER = ("torch:manual_seed",)  # by torch._dynamo, when it is imported
 _NO_WORK = frozenset(
@@ -52,8 +52,6 @@ def serve() -> Main:
 
 def simulate(model: str, memory_mib: int) -> None:
     """Give this process a simulated GPU as torch's device, before it imports torch."""
-    from workbench.driver.torch_device.starting import simulated_gpu
-
     simulated_gpu(model, memory_bytes=memory_mib << 20, force=True)
 
 
@@ -116,7 +114,7 @@ class _Solution:
 
         self._fill(request["inputs"])
         idle = request["idle"]
-        _poison(_ORDINARY if idle else _POISON)
+        fill_new_memory(_ORDINARY if idle else _POISON)
         self._launches.take()
         self._idle.clear()
         threads = set(threading.enumerate())
@@ -202,17 +200,6 @@ def _operators() -> Iterator[Counter[str]]:
 
     with Counting():
         yield found
-
-
-def _poison(byte: int) -> None:
-    """Fill what the allocator gives next, of small and of large blocks."""
-    import torch
-
-    torch.cuda.empty_cache()
-    blocks = [torch.empty(1 << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
-    blocks.append(torch.empty(_POISONED_BYTES, dtype=torch.uint8, device="cuda"))
-    for one in blocks:
-        one.fill_(byte)
 
 
 def _fits(own: Any, value: Any) -> bool:
