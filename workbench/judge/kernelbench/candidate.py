@@ -19,9 +19,19 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from workbench.analysis.device_models import device_model
+from workbench.analysis.launches import Launches
+from workbench.analysis.watching import Watch, watch
 from workbench.base.processes.ending import limit_memory
 from workbench.base.processes.forking import Main
-from workbench.driver.torch_device.starting import fill_new_memory, simulated_gpu
+from workbench.driver.torch_device.starting import fill_new_memory
+from workbench.judge import confinement
+from workbench.judge.kernelbench.seeding import seeded
+from workbench.judge.launching import finding_record
+from workbench.ops.own.files import run_file
+from workbench.ptx.findings import ORDER
 
 _POISON, _ORDINARY = 0xFF, 0x3C
 """Bytes of new memory in a call: NaN in every floating-point type; and small numbers, where launches are left out."""
@@ -50,40 +60,25 @@ def serve() -> Main:
     return main
 
 
-def simulate(model: str, memory_mib: int) -> None:
-    """Give this process a simulated GPU as torch's device, before it imports torch."""
-    simulated_gpu(model, memory_bytes=memory_mib << 20, force=True)
-
-
 class _Solution:
     def __init__(self, options: Mapping[str, Any]):
-        from workbench.analysis.device_models import device_model
-        from workbench.analysis.launches import Launches
-        from workbench.analysis.watching import Watch, watch
-
         self._launches, self._idle = Launches(), list[str]()
         model = device_model(options["model"])
         self._watch = lambda idle: watch(
             Watch(self._launches, model, True, not idle, options["seconds"], idle=self._idle if idle else None)
         )
         self._watch(False)
-        import torch
-
         sys.path[:] = options["path"]
         os.chdir(options["working_folder"])
         torch.cuda.init()
         _keep_builds(Path(options["folder"]))
         limit_memory(options["memory"])
-        from workbench.judge import confinement
-
         if not confinement.unavailable():
             confinement.confine()
         self._given: list[Any] = []
         self._before = _functions()
 
     def answer(self, content: bytes) -> Iterator[bytes]:
-        import torch
-
         request = torch.load(io.BytesIO(content), weights_only=False)
         try:
             frames = self._load(request) if "solution" in request else self._call(request)
@@ -93,9 +88,6 @@ class _Solution:
             yield frame if isinstance(frame, bytes) else json.dumps(frame).encode()
 
     def _load(self, request: Mapping[str, Any]) -> list[Any]:
-        from workbench.judge.kernelbench.seeding import seeded
-        from workbench.ops.own.files import run_file
-
         module = run_file(Path(request["solution"]))
         made = getattr(module, "ModelNew", None)
         if not callable(made):
@@ -110,8 +102,6 @@ class _Solution:
         return [{"missing": missing} | self._found()]
 
     def _call(self, request: Mapping[str, Any]) -> list[Any]:
-        import torch
-
         self._fill(request["inputs"])
         idle = request["idle"]
         fill_new_memory(_ORDINARY if idle else _POISON)
@@ -145,8 +135,6 @@ class _Solution:
 
     def _fill(self, inputs: list[Any]) -> None:
         """Put other inputs into the storage of the earlier ones."""
-        import torch
-
         if not self._given:
             self._given = [one.cuda() if isinstance(one, torch.Tensor) else one for one in inputs]
             return
@@ -158,9 +146,6 @@ class _Solution:
                 self._given[index] = value.cuda() if isinstance(value, torch.Tensor) else value
 
     def _found(self) -> dict[str, Any]:
-        from workbench.judge.launching import finding_record
-        from workbench.ptx.findings import ORDER
-
         kept = self._launches
         notes = {(one.kernel, one.sides): one for row in kept for one in row.report.notes if one.kind == ORDER}
         return {
@@ -174,8 +159,6 @@ class _Solution:
 
 def content_of(tensor: Any) -> bytes:
     """Return the bytes of a tensor's elements, in row-major order."""
-    import torch
-
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
@@ -215,8 +198,6 @@ def _keep_builds(folder: Path) -> None:
 
 def _functions() -> dict[str, Any]:
     """Return the functions and classes that a solution must not replace, by name."""
-    import torch
-
     found: dict[str, Any] = {}
     names = [*_WATCHED, *(name for name in list(sys.modules) if name.startswith("workbench."))]
     kinds = (types.FunctionType, types.BuiltinFunctionType, type)
@@ -237,8 +218,6 @@ def _now(name: str) -> Any:
 
 
 def _outcome(error: BaseException) -> str:
-    import torch
-
     if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
         return "memory"
     compiling = type(error).__name__ in ("CompilationError", "CompileError", "CompileTimeAssertionFailure")

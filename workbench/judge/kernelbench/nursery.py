@@ -19,9 +19,11 @@ from workbench.base.files import require_space
 from workbench.base.processes.fork_server import Child, ForkServer
 from workbench.base.processes.forking import Main
 from workbench.driver.torch_device import library
+from workbench.driver.torch_device.starting import simulated_gpu
+from workbench.judge import confinement
 
-CANDIDATE = "candidate"
-"""The role that runs a solution's code."""
+CANDIDATE, COMPILE = "candidate", "compile"
+"""The role that runs a solution's code, and the one that compiles the reference."""
 
 
 class SolutionNursery(ForkServer):
@@ -70,10 +72,7 @@ def shared(model: str, memory_mib: int) -> SolutionNursery:
 
 def prepare(model: str, memory_mib: int, folder: str) -> Callable[[str], Main]:
     """Start the simulated device and import what solutions use; return the function of a copy in a role."""
-    from workbench.judge import confinement
-    from workbench.judge.kernelbench import candidate
-
-    candidate.simulate(model, memory_mib)
+    simulated_gpu(model, memory_bytes=memory_mib << 20, force=True)  # before torch is imported
     import torch
 
     torch.set_num_threads(1)
@@ -87,8 +86,10 @@ def prepare(model: str, memory_mib: int, folder: str) -> Callable[[str], Main]:
         _ = triton.runtime.driver.active.utils  # builds and loads the C part of its launcher
     triton_key()  # reads all of Triton, 461 MB, and is kept
 
+    from workbench.judge.kernelbench import candidate, compiled_reference
+
     confinement.hide_memory(True)
-    mains: dict[str, Callable[[], Main]] = {CANDIDATE: candidate.serve}
+    mains: dict[str, Callable[[], Main]] = {CANDIDATE: candidate.serve, COMPILE: compiled_reference.serve}
 
     def role(name: str) -> Main:
         own = Path(folder, str(os.getpid()))
