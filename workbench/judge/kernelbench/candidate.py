@@ -60,6 +60,12 @@ def serve() -> Main:
     return main
 
 
+def warm_up() -> None:
+    """Use, before the fork, what imports modules at its first use."""
+    with seeded(0):
+        torch.save(torch.nn.Linear(2, 2).state_dict(), io.BytesIO())
+
+
 class _Solution:
     def __init__(self, options: Mapping[str, Any]):
         self._launches, self._idle = Launches(), list[str]()

@@ -78,6 +78,7 @@ def prepare(model: str, memory_mib: int, folder: str) -> Callable[[str], Main]:
     torch.set_num_threads(1)
     import triton.backends.nvidia.compiler
     import triton.compiler
+    import triton.experimental.gluon  # by Triton's launcher
     from triton.runtime.cache import triton_key
 
     with _without_counting_devices():
@@ -86,8 +87,11 @@ def prepare(model: str, memory_mib: int, folder: str) -> Callable[[str], Main]:
         _ = triton.runtime.driver.active.utils  # builds and loads the C part of its launcher
     triton_key()  # reads all of Triton, 461 MB, and is kept
 
+    import workbench.analysis.prediction.predict
+    import workbench.launch.sim  # noqa: F401
     from workbench.judge.kernelbench import candidate, compiled_reference
 
+    candidate.warm_up()
     confinement.hide_memory(True)
     mains: dict[str, Callable[[], Main]] = {CANDIDATE: candidate.serve, COMPILE: compiled_reference.serve}
 
