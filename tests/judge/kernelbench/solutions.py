@@ -444,6 +444,10 @@ CHEATS = {
         "unwritten",
         scale("y = scaled(x, self.weight)\nreturn torch.empty_strided(x.shape, x.stride(), device=x.device)"),
     ),
+    "a large result that is not written, after larger scratch": (
+        "unwritten",
+        scale("s = torch.ones(80 << 20, device=x.device)\nscaled(x, self.weight)\nreturn s.new_empty(x.shape)"),
+    ),
     "a stream left running": (
         "unfinished",
         scale("with torch.cuda.stream(torch.cuda.Stream()):\n    y = scaled(x, self.weight)\nreturn y"),

@@ -12,12 +12,18 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.base.processes.channel import Channel
-from workbench.base.processes.ending import end_with, limit_memory
+import torch
+
+from workbench.base.processes.ending import limit_memory
+from workbench.base.processes.forking import Main
+from workbench.driver import recording
+from workbench.judge import confinement
+from workbench.judge.kernelbench.seeding import seeded
+from workbench.ops.own.files import run_file
 
 RECORDS = 3
 """Number of records behind the head of each answer."""
@@ -26,35 +32,34 @@ _WATCHED = ("torch", "torch.nn.functional", "torch.cuda", "torch.random", "time"
 _WRAPPED_LATER = ("torch:manual_seed",)  # by torch._dynamo, when it is imported
 
 
-def serve(channel: Channel, options: Mapping[str, Any], parent: int) -> None:
-    """Load the solution on a simulated device, and answer until the judge hangs up."""
-    end_with(parent)
-    simulate(options["model"], options["memory"])
-    solution = _Solution(options)
-    channel.send(b"")
-    while (content := channel.receive()) is not None:
-        for frame in solution.answer(content):
-            channel.send(frame)
+def serve() -> Main:
+    """Return the function that answers the requests to a solution's process: its options, the solution, then calls."""
+    made: list[_Solution] = []
+
+    def main(request: Any, send: Callable[[bytes], None]) -> None:
+        if not made:
+            made.append(_Solution(request))
+            send(b"{}")
+            return
+        for frame in made[0].answer(request):
+            send(frame)
+
+    return main
 
 
-def simulate(model: str, memory_mib: int) -> None:
-    """Give this process a simulated GPU as torch's device, before it imports torch."""
-    from workbench.driver.torch_device.starting import simulated_gpu
-
-    simulated_gpu(model, memory_bytes=memory_mib << 20, force=True)
+def warm_up() -> None:
+    """Use, before the fork, what imports modules at its first use."""
+    with seeded(0):
+        torch.save(torch.nn.Linear(2, 2).state_dict(), io.BytesIO())
 
 
 class _Solution:
     def __init__(self, options: Mapping[str, Any]):
-        import torch
-        import torch.utils.cpp_extension
-        import triton  # noqa: F401
-
+        sys.path[:] = options["path"]
+        os.chdir(options["working_folder"])
         torch.cuda.init()
         _keep_builds(Path(options["folder"]))
         limit_memory(options["memory"])
-        from workbench.judge import confinement
-
         if not confinement.unavailable():
             confinement.confine()
         self._made: Any = None  # the class ModelNew
@@ -65,10 +70,6 @@ class _Solution:
 
     def answer(self, content: bytes) -> Iterator[bytes]:
         """Yield the head of an answer, and `RECORDS` records."""
-        import torch
-
-        from workbench.driver import recording
-
         request = torch.load(io.BytesIO(content), weights_only=False)
         act = self._load if "solution" in request else self._call
         records: list[bytes] = []
@@ -82,10 +83,6 @@ class _Solution:
 
     def _load(self, request: Mapping[str, Any], records: list[bytes]) -> dict[str, Any]:
         """Load the solution's file, the first time, and make its model."""
-        from workbench.driver import recording
-        from workbench.judge.kernelbench.seeding import seeded
-        from workbench.ops.own.files import run_file
-
         if self._made is None:
             recording.start(request["addresses"])
             module = run_file(Path(request["solution"]))
@@ -105,10 +102,6 @@ class _Solution:
 
     def _call(self, request: Mapping[str, Any], records: list[bytes]) -> dict[str, Any]:
         """Return the head; add records of the inputs' memory, of the call, and of what it then frees."""
-        import torch
-
-        from workbench.driver import recording
-
         self._fill(request["inputs"])
         records.append(recording.take())
         self._told = {"given": [_row(one) for one in self._given if isinstance(one, torch.Tensor)]}
@@ -135,10 +128,6 @@ class _Solution:
 
     def _fill(self, inputs: list[Any]) -> None:
         """Put other inputs into the storage of the earlier ones; the record has their memory, not their values."""
-        import torch
-
-        from workbench.driver import recording
-
         given = [*self._given, *inputs[len(self._given) :]]
         for index, value in enumerate(inputs):
             here = given[index]
@@ -182,8 +171,6 @@ def _keep_builds(folder: Path) -> None:
 
 def _functions() -> dict[str, Any]:
     """Return the functions and classes that a solution must not replace, by name."""
-    import torch
-
     found: dict[str, Any] = {}
     names = [*_WATCHED, *(name for name in list(sys.modules) if name.startswith("workbench."))]
     kinds = (types.FunctionType, types.BuiltinFunctionType, type)
@@ -204,8 +191,6 @@ def _now(name: str) -> Any:
 
 
 def _outcome(error: BaseException) -> str:
-    import torch
-
     if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
         return "memory"
     compiling = type(error).__name__ in ("CompilationError", "CompileError", "CompileTimeAssertionFailure")

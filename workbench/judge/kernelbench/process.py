@@ -6,6 +6,7 @@ import io
 import math
 import os
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Any
 
 import torch
 
-from workbench.base.processes.process import BadAnswer, Peer, Process, new_mark
+from workbench.base.processes.process import START_SECONDS, BadAnswer
 from workbench.driver.recording import ALIGNMENT, FIRST_ADDRESS
 from workbench.judge.kernelbench.candidate import RECORDS
+from workbench.judge.kernelbench.nursery import SolutionNursery
 from workbench.judge.kernelbench.reference import Reference
 
 _MOST_RECORD_BYTES = 8 << 30
@@ -23,10 +25,43 @@ _GRACE_SECONDS = 20.0
 """Seconds beyond the limit, which the device keeps by itself, after which a process is ended."""
 
 
-def started(role: str, options: Mapping[str, Any]) -> Process:
-    """Return a new process in a role: ``"candidate"`` or ``"replay"``."""
-    function = f"workbench.judge.kernelbench.{role}:serve"
-    return Process(function, dict(options), os.getpid(), variables={"OMP_NUM_THREADS": "1"}, mark=new_mark())
+class Copy:
+    """A copy of the nursery in one of its roles, with the options of that role.
+
+    Hold the nursery's lock while it lives.
+    """
+
+    def __init__(self, nursery: SolutionNursery, role: str, options: Mapping[str, Any]):
+        self._nursery, self._before = nursery, nursery.printed
+        self._child = nursery.fork(role)
+        self._child.request({**options, "path": sys.path, "working_folder": os.getcwd()}, START_SECONDS)
+        self._ready = False
+
+    @property
+    def printed(self) -> int:
+        """Number of bytes that the nursery's copies, and all that they have started, have printed since."""
+        return self._nursery.printed - self._before
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Send a request and return the JSON of the answer, within ``seconds`` of CPU time.
+
+        Raises ProcessTimeout, ProcessEnded or BadAnswer.
+        """
+        if not self._ready:
+            self._child.json(START_SECONDS)
+            self._ready = True
+        content = io.BytesIO()
+        torch.save(dict(request), content)
+        self._child.request(content.getvalue(), seconds)
+        return self._child.json(seconds)
+
+    def receive(self, most: int, seconds: float) -> bytes:
+        """Return the next message, of at most so many bytes. Raises as `ask` does."""
+        return self._child.receive(self._child.cpu_deadline(seconds), most)
+
+    def end(self) -> None:
+        """Kill the process and what it has started, whatever it is doing; a second call does nothing."""
+        self._child.end()
 
 
 @dataclass(frozen=True)
@@ -40,8 +75,8 @@ class Called:
 class Candidate:
     """The process of one solution. Nothing that it answers is believed; its records are repeated."""
 
-    def __init__(self, peer: Peer, seconds: float):
-        self.peer, self._seconds = peer, seconds
+    def __init__(self, copy: Copy, seconds: float):
+        self.copy, self._seconds = copy, seconds
 
     def load(self, path: Path, reference: Reference) -> Called:
         """Load a solution, the first time, and make its model. Raises ProcessTimeout, ProcessEnded or BadAnswer."""
@@ -58,9 +93,8 @@ class Candidate:
         return self._asked({"inputs": list(inputs)}, self._seconds + _GRACE_SECONDS)
 
     def _asked(self, request: Mapping[str, Any], seconds: float) -> Called:
-        head = self.peer.ask_untrusted(_saved(request), seconds)
-        deadline = self.peer.cpu_deadline(seconds)
-        return Called(head, tuple(self.peer.receive(deadline, _MOST_RECORD_BYTES) for _ in range(RECORDS)))
+        head = self.copy.ask(request, seconds)
+        return Called(head, tuple(self.copy.receive(_MOST_RECORD_BYTES, seconds) for _ in range(RECORDS)))
 
 
 @dataclass(frozen=True)
@@ -77,8 +111,8 @@ class Repetition:
 class Repeater:
     """The trusted process that repeats calls."""
 
-    def __init__(self, peer: Peer, seconds: float):
-        self.peer, self._seconds = peer, seconds + _GRACE_SECONDS
+    def __init__(self, copy: Copy, seconds: float):
+        self.copy, self._seconds = copy, seconds + _GRACE_SECONDS
 
     def repeat(
         self, how: Repetition, inputs: Sequence[Any], outputs: Sequence[tuple[torch.dtype, torch.Size]]
@@ -94,7 +128,7 @@ class Repeater:
             "given": _rows(head.get("given"), tensors), "outputs": head.get("outputs"),
             "checked": how.checked, "idle": how.idle, "last_warp_first": how.last_warp_first,
         }  # fmt: skip
-        answer = self.peer.ask_untrusted(_saved(request), self._seconds)
+        answer = self.copy.ask(request, self._seconds)
         if "failed" in answer:
             return Repeated(answer, [], [])
         found = [self._tensor(dtype, shape) for dtype, shape in outputs]
@@ -102,7 +136,7 @@ class Repeater:
 
     def _tensor(self, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
         size = math.prod(shape) * dtype.itemsize
-        content = self.peer.receive(self.peer.cpu_deadline(self._seconds), size)
+        content = self.copy.receive(size, self._seconds)
         if len(content) != size:
             raise BadAnswer(f"{len(content):,} bytes, where {size:,} are expected")
         if not size:
@@ -126,9 +160,3 @@ def _rows(given: Any, tensors: Sequence[torch.Tensor]) -> list:
     if told != [(str(one.dtype).removeprefix("torch."), list(one.shape)) for one in tensors]:
         raise BadAnswer(f"its inputs are {str(given)[:80]}")
     return rows
-
-
-def _saved(request: Mapping[str, Any]) -> bytes:
-    content = io.BytesIO()
-    torch.save(dict(request), content)
-    return content.getvalue()

@@ -8,35 +8,42 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from workbench.base.processes.channel import Channel
-from workbench.base.processes.ending import end_with, limit_memory
-from workbench.judge.kernelbench.candidate import simulate
+import torch
+
+from workbench.analysis.device_models import device_model
+from workbench.analysis.launches import Launches
+from workbench.analysis.watching import Watch, watch
+from workbench.base.processes.ending import limit_memory
+from workbench.base.processes.forking import Main
+from workbench.driver.replaying import BadLog, Replay, Unrepeatable
+from workbench.judge.launching import finding_record
+from workbench.ptx.findings import ORDER
 
 _POISON, _ORDINARY = 0xFF, 0x3C
 """Bytes of memory that nothing was written to: NaN in every floating-point type; small numbers for idle launches."""
 _MOST_FINDINGS, _MOST_PTX = 32, 8
 
 
-def serve(channel: Channel, options: Mapping[str, Any], parent: int) -> None:
-    """Repeat records on a simulated device until the judge hangs up."""
-    end_with(parent)
-    simulate(options["model"], options["memory"])
-    repeater = _Repeater(options)
-    channel.send(b"")
-    while (content := channel.receive()) is not None:
-        for frame in repeater.answer(content):
-            channel.send(frame)
+def serve() -> Main:
+    """Return the function that answers the requests to this process: its options, then calls to repeat."""
+    made: list[_Repeater] = []
+
+    def main(request: Any, send: Callable[[bytes], None]) -> None:
+        if not made:
+            made.append(_Repeater(request))
+            send(b"{}")
+            return
+        for frame in made[0].answer(request):
+            send(frame)
+
+    return main
 
 
 class _Repeater:
     def __init__(self, options: Mapping[str, Any]):
-        from workbench.analysis.device_models import device_model
-        from workbench.analysis.launches import Launches
-        from workbench.driver.replaying import Replay
-
         self._launches, self._idle = Launches(), list[str]()
         self._model, self._seconds = device_model(options["model"]), options["seconds"]
         self._replay = Replay()
@@ -44,10 +51,6 @@ class _Repeater:
 
     def answer(self, content: bytes) -> Iterator[bytes]:
         """Yield the head of an answer to a request, and the bytes of each output and of each input."""
-        import torch
-
-        from workbench.driver.replaying import BadLog, Unrepeatable
-
         request = torch.load(io.BytesIO(content), weights_only=False)
         frames: list[bytes] = []
         try:
@@ -71,8 +74,6 @@ class _Repeater:
         contents are those of ``outputs`` and ``given`` behind it; last comes ``after``. With ``idle`` no launch does
         anything; with ``checked`` all are checked; ``last_warp_first`` is as in `LaunchOptions`.
         """
-        import torch
-
         self._watch(request)
         poison = _ORDINARY if request["idle"] else _POISON
         for record in request["before"]:
@@ -94,8 +95,6 @@ class _Repeater:
         return {"seconds": start.elapsed_time(end) / 1e3, "operators": dict(self._replay.operators)}
 
     def _watch(self, request: Mapping[str, Any]) -> None:
-        from workbench.analysis.watching import Watch, watch
-
         idle = self._idle if request["idle"] else None
         checked = request["checked"] and not request["idle"]
         watch(
@@ -106,9 +105,6 @@ class _Repeater:
         )  # fmt: skip
 
     def _found(self) -> dict[str, Any]:
-        from workbench.judge.launching import finding_record
-        from workbench.ptx.findings import ORDER
-
         kept = self._launches
         notes = {(one.kernel, one.sides): one for row in kept for one in row.report.notes if one.kind == ORDER}
         return {
@@ -120,6 +116,4 @@ class _Repeater:
 
 
 def _bytes(tensor: Any) -> bytes:
-    import torch
-
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
