@@ -5,8 +5,8 @@ import torch
 
 from workbench import ops
 from workbench.attention import causal_attention, contiguous_attention, copy_blocks, reshape_and_cache
+from workbench.attention.ops import constants
 from workbench.errors import ArgumentError
-from workbench.ops import constants
 
 pytestmark = pytest.mark.gpu
 NAMES = (

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from workbench.attention import contiguous_attention, copy_blocks, swap_blocks
+from workbench.attention.ops import constants
+from workbench.attention.ops.constants import constant
 from workbench.attention.ops.copy_blocks.problem import memory_of
 from workbench.errors import ArgumentError
-from workbench.ops import constants
-from workbench.ops.constants import constant
 
 CPU = torch.device("cpu")
 

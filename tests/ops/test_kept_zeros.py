@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import workbench.ops.kept_zeros as module
+import workbench.ops.tensors.kept_zeros as module
 from workbench import ops
 from workbench.attention.ops.paged_attention import case
 from workbench.launch import devices
-from workbench.ops.kept_zeros import forget, kept_zeros
+from workbench.ops.tensors.kept_zeros import forget, kept_zeros
 from workbench.tuning.measuring.measure import evaluate
 
 

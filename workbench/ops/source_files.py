@@ -14,15 +14,13 @@ from typing import Any
 from workbench.base.home import PACKAGE, cuda_sources
 
 MECHANISM = (
-    "ops.constants",
     "ops.dispatch",
     "ops.identity",
-    "ops.kept_zeros",
-    "ops.named_case",
     "ops.op",
-    "ops.run_tensors",
     "ops.steps",
-    "ops.tensor_checks",
+    "ops.tensors.checks",
+    "ops.tensors.kept_zeros",
+    "ops.tensors.run_tensors",
     "ops.tuned",
     "ops.values",
     "ops.variant",

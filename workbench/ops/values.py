@@ -161,5 +161,5 @@ class JudgedCase(Case, Protocol):
     def elsewhere(self, change: str) -> Any:
         """Return the case at values of another size or sign, or None if the case has no such values.
 
-        `workbench.ops.own.elsewhere` describes the changes.
+        `workbench.ops.declared.elsewhere` describes the changes.
         """

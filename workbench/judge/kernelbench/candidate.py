@@ -92,7 +92,7 @@ class _Solution:
 
     def _load(self, request: Mapping[str, Any]) -> list[Any]:
         from workbench.judge.kernelbench.seeding import seeded
-        from workbench.ops.own.files import run_file
+        from workbench.ops.files import run_file
 
         module = run_file(Path(request["solution"]))
         made = getattr(module, "ModelNew", None)

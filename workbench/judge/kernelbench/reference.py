@@ -12,8 +12,8 @@ import torch
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.kernelbench.problem import KernelBenchProblem, copied, init_inputs
 from workbench.judge.kernelbench.seeding import seeded
-from workbench.ops.own.arithmetic import Arithmetic
-from workbench.ops.own.contract import Contract, several_of
+from workbench.ops.declared.arithmetic import Arithmetic
+from workbench.ops.declared.contract import Contract, several_of
 from workbench.ops.values import Check
 
 

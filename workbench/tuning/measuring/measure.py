@@ -302,7 +302,7 @@ def _checked(attempt: Attempt) -> Trial:
     if attempt.variant.is_reference:
         check = replace(check, ok=True)
     if not check.ok:
-        from workbench.ops.kept_zeros import forget
+        from workbench.ops.tensors.kept_zeros import forget
 
         forget()
     message = "" if check.ok else f"largest error {check.max_error:.3g}, allowed {check.bound:.3g}"

@@ -16,7 +16,7 @@ from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, LedgerRow
 from workbench.base.trials.trial import median_error
 from workbench.errors import ConfigurationError
-from workbench.ops.kept_zeros import forget
+from workbench.ops.tensors.kept_zeros import forget
 from workbench.tuning.measuring.gpu_timing import MOST_SAMPLES, RELATIVE_ERROR, Clock, interleave
 
 _ROUNDS = 10

@@ -12,8 +12,8 @@ from typing import Any
 
 from workbench.attention.ops.cache_problem import head_macros
 from workbench.attention.ops.causal_attention.problem import GRID, ROWS, CausalAttentionProblem, blocks
+from workbench.attention.ops.rules import rules, shared_memory
 from workbench.base.home import cuda_sources
-from workbench.ops.rules import rules, shared_memory
 from workbench.ops.variant import Arguments, Config, CudaStep, CudaVariant, Restriction
 from workbench.ptx.tensor_map import TensorMap
 

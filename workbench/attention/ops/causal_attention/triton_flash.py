@@ -31,8 +31,8 @@ from workbench.attention.ops.causal_attention.triton_rows import (
     store_rows,
     types,
 )
+from workbench.attention.ops.rules import shared_memory
 from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import shared_memory
 from workbench.ops.variant import Arguments, Config, Restriction, TritonStep, TritonVariant
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from workbench.attention.ops.cache_problem import Sizes
-from workbench.ops.constants import constant
-from workbench.ops.rules import grid
-from workbench.ops.run_tensors import RunTensors
+from workbench.attention.ops.constants import constant
+from workbench.attention.ops.rules import grid
 from workbench.ops.steps import Arguments
-from workbench.ops.tensor_checks import extent
+from workbench.ops.tensors.checks import extent
+from workbench.ops.tensors.run_tensors import RunTensors
 from workbench.ops.values import Config
 from workbench.ops.variant import Variant
 from workbench.ptx.joined import joined

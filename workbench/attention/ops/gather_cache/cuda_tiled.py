@@ -10,8 +10,8 @@ import math
 from workbench.attention.ops.cache_problem import STRIDES
 from workbench.attention.ops.gather_cache.problem import GRID, GatherCacheProblem, blocks
 from workbench.attention.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
+from workbench.attention.ops.rules import STATIC_SHARED, rules, shared_memory
 from workbench.base.home import cuda_sources
-from workbench.ops.rules import STATIC_SHARED, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant
 
 

@@ -29,8 +29,8 @@ from workbench.attention.ops.paged_attention.rules import (
     partition_blocks,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
+from workbench.attention.ops.rules import rules, shared_limit, shared_memory
 from workbench.base.home import cuda_sources
-from workbench.ops.rules import rules, shared_limit, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
 
 _PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)

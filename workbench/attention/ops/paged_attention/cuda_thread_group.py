@@ -9,8 +9,8 @@ from __future__ import annotations
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE
 from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem, macros
 from workbench.attention.ops.paged_attention.rules import GRID, PAGE_SIZE, WANTED_IN_FLIGHT
+from workbench.attention.ops.rules import THREADS, rules, shared_memory
 from workbench.base.home import cuda_sources
-from workbench.ops.rules import THREADS, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint, Restriction
 
 _OTHER_REGISTERS = 64

@@ -9,9 +9,9 @@ import torch
 
 from workbench.attention.ops.cache_problem import STRIDES, AttentionProblem, CacheProblem, head_macros, scale_strides
 from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.run_tensors import RunTensors, made
 from workbench.ops.steps import Arguments
-from workbench.ops.tensor_checks import dtype_name
+from workbench.ops.tensors.checks import dtype_name
+from workbench.ops.tensors.run_tensors import RunTensors, made
 from workbench.ops.values import Config
 
 DEFAULT_BLOCK_SIZE = 16

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from workbench.analysis.device_models import device_model, model_of_arch
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem
+from workbench.attention.ops.rules import grid
 from workbench.errors import UnknownDeviceWarning
 from workbench.ops.expressions import cdiv
-from workbench.ops.rules import grid
 from workbench.ops.values import Config, Restriction
 
 

@@ -48,8 +48,8 @@ from workbench.attention.ops.paged_attention.triton_tiles import (
 )
 from workbench.attention.ops.paged_attention.triton_tiles import constexprs as of_tiles
 from workbench.attention.ops.paged_attention.workspace import partials
+from workbench.attention.ops.rules import rules, shared_memory
 from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import rules, shared_memory
 from workbench.ops.variant import Arguments, Config, Footprint, TritonStep, TritonVariant
 
 
