@@ -34,7 +34,7 @@ TESTS = (
     "tests/tuning",
     "tests/ops/declared",
     "tests/ops/export",
-    "tests/ops/test_paged_attention_gpu.py",
+    "tests/attention/ops/test_paged_attention_gpu.py",
     "tests/attention/models/test_decode_step.py",
     "tests/launch/test_loading_variables.py",
     "tests/base/test_worker.py",

@@ -8,10 +8,10 @@ its elements become fp16 in registers, four at a time, and its scales multiply s
 Bytes that must move: K and V of every token once, query and output. With more than one partition also the fp32 partial
 results, written and read: ``2 * 4 * num_heads * (head_size + 2)`` per partition, less than 1 % for 2048 tokens and a
 group of 8, and a counter. At 4096 tokens of 8 query heads on a KV head of 128 elements, one partition
-(``tests/ops/test_paged_attention_grouped.py``), the least is 2,102,276 bytes; the machine counted 2,102,304 distinct
-bytes moved and 2,102,400 requested (1.0001 times as many). For an 8-bit cache the least is 1,053,700; it counted
-1,053,792 (1.0001) and 1,056,128 (1.002). With a scale per token the least is 1,086,468, and it counted 1.0000 and 1.002
-times as many.
+(``tests/attention/ops/test_paged_attention_grouped.py``), the least is 2,102,276 bytes; the machine counted 2,102,304
+distinct bytes moved and 2,102,400 requested (1.0001 times as many). For an 8-bit cache the least is 1,053,700; it
+counted 1,053,792 (1.0001) and 1,056,128 (1.002). With a scale per token the least is 1,086,468, and it counted 1.0000
+and 1.002 times as many.
 """
 
 from __future__ import annotations

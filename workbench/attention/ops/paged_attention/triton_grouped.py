@@ -6,8 +6,9 @@ query heads, padded to 16 rows, meet each tile of keys and values once. Triton c
 stage ahead of them the block table's entries with their places.
 
 Bytes that must move are those of ``cuda_grouped_mma``. At 4096 tokens of 8 query heads on a KV head of 128 elements,
-one partition (``tests/ops/test_paged_attention_grouped.py``), the machine counted 1.0000 times as many distinct bytes
-and 1.008 times as many requested; for an 8-bit cache 1.0001 and 1.007, with a scale per token 1.0000 and 1.029.
+one partition (``tests/attention/ops/test_paged_attention_grouped.py``), the machine counted 1.0000 times as many
+distinct bytes and 1.008 times as many requested; for an 8-bit cache 1.0001 and 1.007, with a scale per token 1.0000 and
+1.029.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from mutation import Setting, judge_of
-
+from mutants.ptx import Setting, judge_of
 from workbench import ops
 from workbench.attention.ops.causal_attention import CausalAttentionCase
 from workbench.attention.ops.causal_attention_backward import CausalAttentionBackwardCase

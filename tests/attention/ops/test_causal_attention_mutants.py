@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from python_mutants import OPERATORS, executed_lines, loaded, mutants
+from mutants.python import OPERATORS, executed_lines, loaded, mutants
 
 from workbench.attention.ops.paged_attention.reference import attend
 

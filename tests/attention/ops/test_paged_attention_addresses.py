@@ -6,8 +6,8 @@ import mmap
 import pytest
 import torch
 from fitting import fitted
-from mutation import ROUNDS, Mutants, Setting, judge_of
-from ptx_operators import KEPT_IN_32_BITS
+from mutants.ptx import ROUNDS, Mutants, Setting, judge_of
+from mutants.ptx_operators import KEPT_IN_32_BITS
 
 from workbench import ops
 from workbench.attention.ops.paged_attention import VARIANTS, PagedAttentionCase

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from judged import Verdict, judged
+from mutants.judged import Verdict, judged
 
 from workbench.launch import devices
 from workbench.launch.sim import Simulator

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from judged import Verdict, judged
-from ptx_instruction import Instruction
-from ptx_operators import KINDS, LANES, OPERATORS, Operator
 
+from mutants.judged import Verdict, judged
+from mutants.ptx_instruction import Instruction
+from mutants.ptx_operators import KINDS, LANES, OPERATORS, Operator
 from workbench.errors import KernelFault, UnsupportedInstructionError
 from workbench.launch.sim import Simulator
 from workbench.ops.variant import Check

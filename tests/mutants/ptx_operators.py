@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ptx_instruction import Instruction
+from mutants.ptx_instruction import Instruction
 
 from workbench.base.element_types import PTX_BYTES
 from workbench.ptx.parse import parse_number

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from mutant_settings import SETTINGS
-from mutation import OF_A_KIND, OVERALL_OF_MANY, Mutants, outcomes, shortcomings
-from ptx_operators import OPERATORS
+from mutants.attention_settings import SETTINGS
+from mutants.ptx import OF_A_KIND, OVERALL_OF_MANY, Mutants, outcomes, shortcomings
+from mutants.ptx_operators import OPERATORS
 from sampling import long_if
 
 from workbench import ops

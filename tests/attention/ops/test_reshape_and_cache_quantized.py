@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from mutation import Setting, judge_of_bits, outcomes, shortcomings
+from mutants.ptx import Setting, judge_of_bits, outcomes, shortcomings
 
 from workbench.attention import reshape_and_cache
 from workbench.attention.cache_formats.layouts import LAYOUTS, PagedGeometry, canonical_keys, canonical_values

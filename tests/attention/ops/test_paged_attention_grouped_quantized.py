@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 import torch
-from mutation import Setting, judge_of_bits, outcomes, shortcomings
+from mutants.ptx import Setting, judge_of_bits, outcomes, shortcomings
 from sampling import long_if
 from test_paged_attention_grouped import SMALL as CUDA_SMALL
 from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL

@@ -1,6 +1,6 @@
 """Mutation operators on Python: slips of the hand in a module's syntax tree, at lines that a test executes.
 
-Like those on PTX (tests/ops/ptx_operators.py) they know nothing of how the module is written.
+Like those on PTX (tests/mutants/ptx_operators.py) they know nothing of how the module is written.
 """
 
 from __future__ import annotations
