@@ -25,8 +25,8 @@ from workbench.base.trials.store import Store
 from workbench.launch import devices
 from workbench.ops.declared.op import op
 from workbench.ops.op import Op
+from workbench.ops.tensors import RunTensors
 from workbench.ops.tensors.inputs import randn
-from workbench.ops.tensors.run_tensors import RunTensors
 from workbench.ops.tuned import lookup
 from workbench.ops.variant import Check, Config, Restriction, TorchVariant
 from workbench.toolchain import nvrtc_client

@@ -23,7 +23,7 @@ from workbench.ops.declared.triton import DeclaredTriton
 from workbench.ops.declared.views import ViewedCase
 from workbench.ops.described_op import DescribedOp
 from workbench.ops.steps import CudaStep
-from workbench.ops.tensors.run_tensors import RunTensors
+from workbench.ops.tensors import RunTensors
 from workbench.ops.values import Check
 from workbench.ops.variant import CudaVariant, TorchVariant
 from workbench.toolchain.source import read_source

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mutants.ptx_instruction import Instruction
-
 from workbench.base.element_types import PTX_BYTES
 from workbench.ptx.parse import parse_number
 

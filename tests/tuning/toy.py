@@ -21,7 +21,7 @@ import torch
 from workbench.attention.ops.named_case import NamedCase
 from workbench.errors import CompileError, KernelFault, KernelTimeout
 from workbench.ops.op import Op
-from workbench.ops.tensors.run_tensors import RunTensors
+from workbench.ops.tensors import RunTensors
 from workbench.ops.variant import Check, CudaStep, CudaVariant, Restriction, Variant
 from workbench.toolchain.occupancy import occupancy
 

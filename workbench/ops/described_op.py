@@ -222,7 +222,5 @@ def fields_of(tensors: type[RunTensors]) -> tuple[Field, ...]:
     """Return the fields of a dataclass of tensors. Raises ArgumentError for any other class."""
     if not (isinstance(tensors, type) and issubclass(tensors, RunTensors) and is_dataclass(tensors)):
         remedy = "@dataclass above class Tensors(RunTensors)."
-        raise ArgumentError(
-            "tensors", repr(tensors), "a dataclass of workbench.ops.tensors.run_tensors.RunTensors", remedy
-        )
+        raise ArgumentError("tensors", repr(tensors), "a dataclass of workbench.ops.tensors.RunTensors", remedy)
     return fields(tensors)

@@ -86,6 +86,12 @@ class Footprint:
     bytes_in_flight: int
     """Bytes of keys and values that are requested and not yet used, while the block is in its loop."""
 
+    def resident(self, arch: str) -> int:
+        """Return the number of such blocks that fit on one multiprocessor of ``arch``."""
+        from workbench.toolchain.occupancy import occupancy
+
+        return occupancy(arch, self.threads, self.registers, self.shared_bytes).blocks_per_sm
+
 
 @dataclass(frozen=True)
 class Check:

@@ -28,7 +28,7 @@ from workbench.attention.ops.paged_attention.cases import PagedAttentionCase
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.attention.ops.paged_attention.reference import attend_all
 from workbench.errors import ArgumentError
-from workbench.ops.variant import Check
+from workbench.ops import Check
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,10 +15,8 @@ import torch
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
 from workbench.attention.ops.constants import constant
 from workbench.attention.ops.dtypes import DTYPES
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.steps import Arguments
-from workbench.ops.values import Config
+from workbench.base.packages import ELEMENT_TYPES
+from workbench.ops import Arguments, Config, next_power_of_2
 
 
 @dataclass(frozen=True)

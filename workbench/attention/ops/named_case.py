@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops.values import Check, Config
+from workbench.ops import Check, Config
 
 
 @dataclass(frozen=True)

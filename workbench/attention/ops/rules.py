@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from workbench.base.architectures import arch_number
-from workbench.ops.values import Config, Restriction
+from workbench.base.packages import arch_number
+from workbench.ops import Config, Restriction
 
 STATIC_SHARED = 48 * 1024
 """Largest number of bytes of shared memory that a block may declare."""
@@ -62,6 +62,6 @@ def shared_memory(taken: Callable[[Config, Any], int], formula: str, *, static: 
 
 def shared_limit(problem: Any) -> int:
     """Return the bytes of shared memory that one block may take on the problem's architecture."""
-    from workbench.toolchain.occupancy import limits_of
+    from workbench.toolchain import limits_of
 
     return limits_of(problem.arch).shared_per_block

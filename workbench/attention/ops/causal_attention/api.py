@@ -23,13 +23,11 @@ from workbench.attention.ops.tensor_checks import (
     check_within,
     look_at_values,
 )
-from workbench.base.argument_kinds import names_wrong_kinds
+from workbench.base.packages import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.declared.op import op
-from workbench.ops.described_op import DescribedOp
-from workbench.ops.dispatch import arch_of, check_supported
-from workbench.ops.registry import get
-from workbench.ops.tensors.checks import check_devices, dtype_name
+from workbench.ops import DescribedOp, arch_of, check_supported, get
+from workbench.ops.declared import op
+from workbench.ops.tensors import check_devices, dtype_name
 
 
 @names_wrong_kinds

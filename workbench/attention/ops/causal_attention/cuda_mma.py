@@ -17,9 +17,8 @@ from workbench.attention.ops.causal_attention.problem import (
     blocks,
 )
 from workbench.attention.ops.rules import rules, shared_limit, shared_memory
-from workbench.base.home import cuda_sources
-from workbench.ops.expressions import cdiv
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
+from workbench.base.packages import cuda_sources
+from workbench.ops import Config, CudaStep, CudaVariant, Restriction, cdiv
 
 _OTHER_REGISTERS = 48
 """Registers beside queries, scores and output: pieces of tiles, addresses, maxima and sums."""

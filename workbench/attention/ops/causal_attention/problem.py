@@ -11,10 +11,8 @@ import torch
 from workbench.attention.ops import dtypes
 from workbench.attention.ops.cache_problem import AttentionProblem
 from workbench.attention.ops.rules import grid
-from workbench.ops.expressions import cdiv
-from workbench.ops.steps import Arguments
-from workbench.ops.tensors.run_tensors import RunTensors, made
-from workbench.ops.values import Config, Restriction
+from workbench.ops import Arguments, Config, Restriction, cdiv
+from workbench.ops.tensors import RunTensors, made
 
 DTYPES = {"float64": torch.float64, **dtypes.DTYPES}
 """The dtypes of query, key, value and output by name."""

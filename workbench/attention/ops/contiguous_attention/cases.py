@@ -16,7 +16,7 @@ from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.named_case import by_name
 from workbench.attention.ops.paged_attention.cases import CASES as PAGED
 from workbench.attention.ops.paged_attention.cases import DecodeStep, PagedAttentionCase
-from workbench.ops.values import Config
+from workbench.ops import Config
 
 _FREE_ROWS = 2
 _ROOM = 5  # tokens that a row could still take

@@ -8,8 +8,8 @@ import torch
 
 from workbench.attention.ops.cache_problem import STRIDES, AttentionProblem
 from workbench.attention.ops.rules import grid
-from workbench.ops.steps import Arguments
-from workbench.ops.tensors.run_tensors import RunTensors
+from workbench.ops import Arguments
+from workbench.ops.tensors import RunTensors
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import torch
 
 from workbench.attention.ops.contiguous_attention.problem import ContiguousAttentionProblem, ContiguousAttentionTensors
 from workbench.attention.ops.dtypes import DTYPES
-from workbench.ops.variant import TorchVariant
+from workbench.ops import TorchVariant
 
 
 def compute(problem: ContiguousAttentionProblem, tensors: ContiguousAttentionTensors) -> None:

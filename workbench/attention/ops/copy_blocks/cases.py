@@ -18,7 +18,7 @@ import torch
 from workbench.attention.ops.copy_blocks.problem import CopyBlocksProblem, CopyBlocksTensors, tensors_of
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.named_case import NamedCase, by_name, check_bits
-from workbench.ops.variant import Check
+from workbench.ops import Check
 
 _FREE_PAGES = 3
 

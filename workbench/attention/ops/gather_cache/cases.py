@@ -33,7 +33,7 @@ from workbench.attention.ops.cache_case import (
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.gather_cache.problem import GatherCacheProblem, GatherCacheTensors
 from workbench.attention.ops.named_case import OfSequences, by_name, check_bits
-from workbench.ops.variant import Check
+from workbench.ops import Check
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ import torch
 
 from workbench.attention.ops.cache_problem import CacheProblem
 from workbench.attention.ops.rules import grid
-from workbench.ops.expressions import cdiv
-from workbench.ops.tensors.run_tensors import RunTensors, made
-from workbench.ops.values import Config
+from workbench.ops import Config, cdiv
+from workbench.ops.tensors import RunTensors, made
 
 
 @dataclass(frozen=True)

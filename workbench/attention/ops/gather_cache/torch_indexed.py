@@ -9,7 +9,7 @@ from workbench.attention.cache_formats.layouts import LAYOUTS, bits_of, canonica
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, dequantize
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.gather_cache.problem import GatherCacheProblem, GatherCacheTensors
-from workbench.ops.variant import TorchVariant
+from workbench.ops import TorchVariant
 
 
 def compute(problem: GatherCacheProblem, tensors: GatherCacheTensors) -> None:

@@ -38,7 +38,7 @@ from workbench.attention.ops.named_case import OfSequences, by_name, check_seque
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.attention.ops.paged_attention.reference import attend_all
 from workbench.errors import ArgumentError
-from workbench.ops.variant import Check
+from workbench.ops import Check
 
 SCALES = ("tensor", "head", "token")
 FAMILIES = ("needles", "zero_query", "one_hot_value", "large_scores")

@@ -30,8 +30,8 @@ from workbench.attention.ops.paged_attention.rules import (
 )
 from workbench.attention.ops.paged_attention.workspace import partials
 from workbench.attention.ops.rules import rules, shared_limit, shared_memory
-from workbench.base.home import cuda_sources
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
+from workbench.base.packages import cuda_sources
+from workbench.ops import Config, CudaStep, CudaVariant, Footprint
 
 _PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 _MOST_REGISTERS = 255
@@ -93,16 +93,13 @@ RESTRICTIONS = rules(
 
 def default_config(problem: PagedAttentionProblem) -> dict:
     """Return tiles of equal bytes for every element size, as many stages and warps as fit, balanced partitions."""
-    from workbench.toolchain.occupancy import occupancy
-
     tile = 32 // problem.cache_itemsize
     config = {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": max(_PARTITION_SIZES), "TILE_TOKENS": tile}
     for stages, threads in ((3, 128), (2, 128), (3, 64), (2, 64)):
         config |= {"NUM_STAGES": stages, "NUM_THREADS": threads}
-        shared_bytes = _shared_bytes(config, problem)
-        if shared_bytes <= shared_limit(problem):
+        if _shared_bytes(config, problem) <= shared_limit(problem):
             break
-    resident = occupancy(problem.arch, threads, _MOST_REGISTERS, shared_bytes).blocks_per_sm
+    resident = _footprint(config, problem).resident(problem.arch)
     return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
 
 

@@ -16,7 +16,7 @@ from workbench.attention.cache_formats.layouts import LAYOUTS, bits_of, canonica
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
-from workbench.ops.variant import TorchVariant
+from workbench.ops import TorchVariant
 
 
 def compute(problem: PagedAttentionProblem, tensors: PagedAttentionTensors) -> None:

@@ -50,8 +50,7 @@ from workbench.attention.ops.paged_attention.triton_tiles import (
 from workbench.attention.ops.paged_attention.triton_tiles import constexprs as of_tiles
 from workbench.attention.ops.paged_attention.workspace import partials
 from workbench.attention.ops.rules import rules, shared_memory
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.variant import Arguments, Config, Footprint, TritonStep, TritonVariant
+from workbench.ops import Arguments, Config, Footprint, TritonStep, TritonVariant, next_power_of_2
 
 
 @triton.jit
@@ -316,11 +315,10 @@ def default_config(problem: PagedAttentionProblem) -> dict:
     A copy waits for its entry of the block table, so a tile ahead takes two stages: with five stages two tiles are
     ahead.
     """
-    from workbench.toolchain.occupancy import occupancy
-
     tile = 64 if problem.head_size <= 128 else 32
     config = {"BLOCK_SIZE": problem.page, "TILE_TOKENS": tile, "num_warps": 4, "num_stages": 5}
-    resident = occupancy(problem.arch, 128, _REGISTERS, shared_bytes(config, problem)).blocks_per_sm
+    config |= {"PARTITION_SIZE": max(_PARTITION_SIZES)}
+    resident = footprint(config, problem).resident(problem.arch)
     return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
 
 

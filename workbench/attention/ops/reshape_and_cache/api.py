@@ -11,12 +11,11 @@ from workbench.attention.ops.cache_arguments import as_scale, check_caches, chec
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.reshape_and_cache.problem import ReshapeAndCacheProblem, ReshapeAndCacheTensors
 from workbench.attention.ops.tensor_checks import alignment_of, check_dtype, check_vector, check_within, look_at_values
-from workbench.base.argument_kinds import names_wrong_kinds
+from workbench.base.packages import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.declared.op import op
-from workbench.ops.described_op import DescribedOp
-from workbench.ops.dispatch import arch_of
-from workbench.ops.tensors.checks import dtype_name
+from workbench.ops import DescribedOp, arch_of
+from workbench.ops.declared import op
+from workbench.ops.tensors import dtype_name
 
 
 @names_wrong_kinds

@@ -31,7 +31,7 @@ from workbench.attention.ops.cache_case import (
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.named_case import by_name, check_bits
 from workbench.attention.ops.reshape_and_cache.problem import ReshapeAndCacheProblem, ReshapeAndCacheTensors
-from workbench.ops.variant import Check
+from workbench.ops import Check
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import torch
 
 from workbench.attention.ops.cache_problem import STRIDES, CacheProblem
 from workbench.attention.ops.rules import grid
-from workbench.ops.steps import Arguments
-from workbench.ops.tensors.run_tensors import RunTensors, made
+from workbench.ops import Arguments
+from workbench.ops.tensors import RunTensors, made
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ zeros that the one before left.
   on any stream, beside launches that use the kept ones.
 * A kernel that is ended in the middle leaves other numbers behind. On a GPU it takes the context, and with it all
   memory, along; one that the driver refuses has not begun.
-* One with a fault of its own may end and leave other numbers too. Whoever sees a wrong result calls `forget`, which
-  gives up all kept zeros, so that the next kernel does not pay for the one before.
+* One with a fault of its own may end and leave other numbers too. Whoever sees a wrong result calls
+  `forget_kept_zeros`, so that the next kernel does not pay for the one before.
 """
 
 from __future__ import annotations
@@ -36,6 +36,6 @@ def kept_zeros(count: int, device: torch.device) -> torch.Tensor:
     return zeros
 
 
-def forget() -> None:
+def forget_kept_zeros() -> None:
     """Give up all kept zeros: some kernel may have left other numbers."""
     _kept.clear()

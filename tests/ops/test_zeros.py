@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import workbench.ops.tensors.kept_zeros as module
+import workbench.ops.tensors.zeros as module
 from workbench import ops
 from workbench.attention.ops.paged_attention import case
 from workbench.launch import devices
-from workbench.ops.tensors.kept_zeros import forget, kept_zeros
+from workbench.ops.tensors.zeros import forget_kept_zeros, kept_zeros
 from workbench.tuning.measuring.measure import evaluate
 
 
@@ -77,7 +77,7 @@ def test_none_are_not_filled_on_a_gpu(gpu):
 def test_forgotten_ones_are_not_given_again(gpu):
     zeros = kept_zeros(40, FIRST)
     zeros[3] = 1  # what a wrong kernel may leave
-    forget()
+    forget_kept_zeros()
     assert not kept_zeros(40, FIRST).any()
 
 
