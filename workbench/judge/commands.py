@@ -77,7 +77,7 @@ def check(
         options |= {"all_configs": all_configs, "torch_compile": not skip_torch_compile}
         _check_kernelbench(op, kernelbench, as_json, pages, full=full, seeds=list(given) or seeds, **options)
     from workbench.judge import check as run
-    from workbench.ops.own.files import load_op
+    from workbench.ops.files import load_op
 
     if full or skip_torch_compile or op is None:
         got = "--full" if full else "--skip-torch-compile" if skip_torch_compile else "nothing"

@@ -37,8 +37,8 @@ from workbench.judge.judge import Judge
 from workbench.judge.kernelbench.judging import check_kernelbench
 from workbench.judge.op_files import OpFiles
 from workbench.judge.verdict import Judgement, Verdict
+from workbench.ops.files import load_op
 from workbench.ops.op import Op
-from workbench.ops.own.files import load_op
 
 _JUDGES = 8
 """Judges that a worker keeps, each with its processes."""

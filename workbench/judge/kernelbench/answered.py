@@ -18,7 +18,7 @@ from workbench.errors import ArgumentError
 from workbench.judge.arguments import drawn
 from workbench.judge.kernelbench.problem import SMALL, KernelBenchProblem
 from workbench.judge.kernelbench.reference import Reference, ReferenceAnswer
-from workbench.ops.own.elsewhere import CHANGES, Elsewhere, Meaningless
+from workbench.ops.declared.elsewhere import CHANGES, Elsewhere, Meaningless
 
 
 @dataclass(frozen=True)

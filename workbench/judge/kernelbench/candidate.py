@@ -23,7 +23,7 @@ from workbench.base.processes.forking import Main
 from workbench.driver import recording
 from workbench.judge import confinement
 from workbench.judge.kernelbench.seeding import seeded
-from workbench.ops.own.files import run_file
+from workbench.ops.files import run_file
 
 RECORDS = 3
 """Number of records behind the head of each answer."""

@@ -71,7 +71,7 @@ def check_kernelbench(
             clock four times as much.
         memory_mib: memory of the device, and limit of the process beyond the memory that torch takes.
         elsewhere: after a solution passes, also judge it on the problem's inputs changed by each of
-            `workbench.ops.own.elsewhere.CHANGES`.
+            `workbench.ops.declared.elsewhere.CHANGES`.
 
     Raises:
         ArgumentError: a file that is not a problem, or arguments that cannot be used.

@@ -12,9 +12,9 @@ import torch
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.kernelbench.problem import KernelBenchProblem, copied, init_inputs
 from workbench.judge.kernelbench.seeding import seeded
-from workbench.ops.own.arithmetic import Arithmetic
-from workbench.ops.own.contract import Contract, several_of
-from workbench.ops.own.elsewhere import Elsewhere
+from workbench.ops.declared.arithmetic import Arithmetic
+from workbench.ops.declared.contract import Contract, several_of
+from workbench.ops.declared.elsewhere import Elsewhere
 from workbench.ops.values import Check
 
 _OTHER_SEED = 0x5EED

@@ -16,8 +16,8 @@ from workbench.judge.kernelbench.reference import Reference, ReferenceAnswer
 from workbench.judge.launching import Failed
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK, further, of_finding
+from workbench.ops.declared.elsewhere import CHANGES, Elsewhere
 from workbench.ops.error_causes import causes_of, is_float32
-from workbench.ops.own.elsewhere import CHANGES, Elsewhere
 from workbench.ops.values import Check
 
 
