@@ -25,6 +25,7 @@ _PLACES = {
     "prove": "workbench.proof.commands:prove",
     "run": "workbench.programs.commands:run",
     "schema": "workbench.cli:schema",
+    "serve": "workbench.service.commands:serve",
     "setup": "workbench.driver.commands:setup",
     "trace": "workbench.comparison.commands:trace",
     "tune": "workbench.tuning.commands:tune",

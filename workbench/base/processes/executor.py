@@ -38,31 +38,48 @@ class OneWorker(Executor):
 
 
 class OwnProcesses(Executor):
-    """An executor with one process for each core that this process may use.
+    """An executor with ``count`` processes, by default one for each core that this process may use.
 
     ``imports`` are modules that each process imports as it starts. A task whose process ends raises BrokenExecutor; the
     next task has a new process. A script needs no ``if __name__ == "__main__"``.
     """
 
-    def __init__(self, imports: Sequence[str] = ()):
-        count = len(os.sched_getaffinity(0))
+    def __init__(self, imports: Sequence[str] = (), count: int | None = None):
+        count = count or len(os.sched_getaffinity(0))
+        self.count = count
         self._threads = ThreadPoolExecutor(count)
         self._free: queue.LifoQueue[Worker] = queue.LifoQueue()
         self._workers = [Worker(imports) for _ in range(count)]
+        self._given: dict[Future, list[Worker]] = {}
         for one in self._workers:
             self._free.put(one)
 
     def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
         """Call ``fn`` with arguments that can be pickled, in one of the processes."""
-        return self._threads.submit(self._call, fn, *args, **kwargs)
+        given: list[Worker] = []
+        future = self._threads.submit(self._call, given, fn, *args, **kwargs)
+        self._given[future] = given
+        future.add_done_callback(self._forget)
+        return future
 
-    def _call(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
+    def end(self, future: Future) -> None:
+        """End the process that works on a task, which then raises BrokenExecutor; a task that waits is cancelled."""
+        if not future.cancel():
+            for worker in self._given.get(future, ()):
+                worker.close()
+
+    def _forget(self, future: Future) -> None:
+        self._given.pop(future, None)
+
+    def _call(self, given: list[Worker], function: Callable[..., _Result], *arguments: Any) -> _Result:
         worker = self._free.get()
+        given.append(worker)
         try:
             return worker.call(function, *arguments)
         except ProcessEnded as error:
             raise BrokenExecutor(str(error)) from error
         finally:
+            given.clear()  # first, so that nobody ends the next task's process
             self._free.put(worker)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

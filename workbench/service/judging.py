@@ -1,0 +1,90 @@
+"""The work of a worker: the static stages of one candidate, then the judge."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from workbench.base.home import cache_part
+from workbench.judge.many import JudgingTask, judged
+from workbench.judge.verdict import Judgement
+from workbench.service.rewards import Result
+from workbench.service.stages import FAILED, NOT_THE_CANDIDATE, Stage, stages_of
+from workbench.service.static_stages import static_stages
+
+SUFFIXES: Mapping[str, str] = {"python": ".py", "cuda": ".cu"}
+"""Language of a candidate -> the suffix of its file."""
+
+_SEED = re.compile(r"\bseed \d+\b")
+_OUTCOMES = {"parses": "not_parsed", "imports": "forbidden_import"}
+
+
+@dataclass(frozen=True)
+class Work:
+    """One candidate on its way to a worker: the judge's task, the text, its language, and the forbidden imports.
+
+    ``key`` identifies the judgement in the store: it is the digest of all the rest.
+    """
+
+    key: str
+    task: JudgingTask
+    text: str
+    language: str
+    forbidden: tuple[str, ...]
+
+
+def judge_work(work: Work) -> dict[str, Any]:
+    """Judge one candidate in this process; return a record as `result_of` takes it."""
+    stages = static_stages(work.text, work.language, work.forbidden)
+    failed = next((one for one in stages if one.status == FAILED), None)
+    if failed is not None:
+        return record(_OUTCOMES[failed.name], failed.message, stages)
+    # Always at the same path: it may appear in messages, and the same candidate gets the same verdict.
+    folder = cache_part("served", work.key)
+    try:
+        file = folder / f"candidate{SUFFIXES[work.language]}"
+        file.write_text(work.text)
+        found = judged(replace(work.task, candidate=file))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if isinstance(found, str):
+        return record("not_judged", found, stages)
+    shown = _shown(found, file.name)
+    first = shown.first_failure
+    return record(shown.outcome, "" if first is None else first.message, stages, shown)
+
+
+def _shown(found: Judgement, name: str) -> Judgement:
+    """Return a judgement without paths of the server and without seeds, by which inputs could be foreseen."""
+    verdicts = (replace(one, seeds=(), message=_SEED.sub("a seed", one.message)) for one in found)
+    return replace(found, candidate=name, op_file="", verdicts=tuple(verdicts))
+
+
+def record(
+    outcome: str, message: str, static: tuple[Stage, ...] = (), judgement: Judgement | None = None
+) -> dict[str, Any]:
+    """Return the plain values of a result, in the form that the store of judgements keeps."""
+    return {
+        "op": "" if judgement is None else judgement.op,
+        "candidate": "" if judgement is None else judgement.candidate,
+        "outcome": outcome,
+        "message": message,
+        "static": [one.to_dict() for one in static],
+        "judgement": None if judgement is None else judgement.to_dict(),
+    }
+
+
+def is_kept(found: Mapping[str, Any]) -> bool:
+    """Return True for a record that holds for good; others report about the problem or the server."""
+    return found["outcome"] not in NOT_THE_CANDIDATE
+
+
+def result_of(problem: str, found: Mapping[str, Any]) -> Result:
+    """Return the result that a record holds."""
+    given = found["judgement"]
+    judgement = None if given is None else Judgement.from_dict(given)
+    stages = stages_of([Stage(**one) for one in found["static"]], judgement)
+    return Result(problem, found["outcome"], found["message"], stages, judgement)
