@@ -177,11 +177,12 @@ class Service:
         A finished one stays as it is.
         """
         ticket = self.ticket(client, name)
+        job = None
         with self._lock:
             if self._tickets.cancel(name) and not self._tickets.of_key(ticket.key):
                 job = self._queue.cancel(ticket.key)
-                if job is not None and job.future is not None and self._own is not None:
-                    self._own.end(job.future)
+        if job is not None and job.future is not None and self._own is not None:
+            self._own.end(job.future)
         ticket = self.ticket(client, name)
         self.heard(ticket, None)
         return ticket

@@ -7,13 +7,15 @@ import os
 import queue
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from workbench.base.processes.process import ProcessEnded
 from workbench.base.processes.worker import Worker
 
 _Result = TypeVar("_Result")
+
+_KILL_AGAIN_SECONDS = 0.05
 
 
 class OneWorker(Executor):
@@ -64,9 +66,10 @@ class OwnProcesses(Executor):
 
     def end(self, future: Future) -> None:
         """End the process that works on a task, which then raises BrokenExecutor; a task that waits is cancelled."""
-        if not future.cancel():
-            for worker in self._given.get(future, ()):
-                worker.close()
+        while not (future.cancel() or future.done()):  # again: a process may not have started before
+            for worker in tuple(self._given.get(future, ())):
+                worker.kill()
+            wait((future,), _KILL_AGAIN_SECONDS)
 
     def _forget(self, future: Future) -> None:
         self._given.pop(future, None)
@@ -85,8 +88,8 @@ class OwnProcesses(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes; with ``cancel_futures`` also those that are working."""
         if cancel_futures:
-            for one in self._workers:
-                one.close()
+            for future in list(self._given):
+                self.end(future)
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
         for one in self._workers:
             one.close()

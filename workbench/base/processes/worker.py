@@ -76,11 +76,15 @@ class Worker:
 
     def close(self) -> None:
         """End the process, whatever it is doing; a call that another thread waits for raises ProcessEnded."""
+        self.kill()
+        with self._calling:
+            self._end()
+
+    def kill(self) -> None:
+        """Kill the process, if there is one, without waiting: a call under way raises ProcessEnded."""
         process = self._process
         if process is not None:
             process.kill()
-        with self._calling:
-            self._end()
 
     def _end(self) -> None:
         if self._process is not None:

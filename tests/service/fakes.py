@@ -1,0 +1,34 @@
+"""Judging functions for tests of the queue: a candidate's text says what becomes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from workbench.judge.verdict import Judgement, Verdict
+from workbench.service.judging import Work, record
+
+
+def fake(work: Work) -> dict[str, Any]:
+    """Obey a text: an outcome, ``sleep``, ``die``, ``fail``, or ``wait FILE``; ``log FILE`` first notes the call."""
+    outcome = "ok"
+    for word, _, rest in (line.partition(" ") for line in work.text.splitlines()):
+        if word == "log":
+            with Path(rest).open("a") as file:
+                file.write(f"{work.text.splitlines()[-1]}\n")
+        elif word == "sleep":
+            time.sleep(float(rest))
+        elif word == "wait":
+            while not Path(rest).exists():
+                time.sleep(0.01)
+        elif word == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif word == "fail":
+            raise ValueError("the problem is broken")
+        elif word == "outcome":
+            outcome = rest
+    verdict = Verdict("twice", "kernel", "small", {}, outcome, "" if outcome == "ok" else f"it is {outcome}")
+    return record(outcome, verdict.message, (), Judgement("twice", "candidate.py", (verdict,)))

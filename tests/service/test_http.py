@@ -1,0 +1,165 @@
+"""The service over HTTP: tokens, submissions, polls, streams, cancelling, health, metrics, real verdicts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from candidates import CANDIDATES, TEXT
+from fakes import fake
+from fastapi.testclient import TestClient
+
+from workbench.errors import ArgumentError
+from workbench.service import JudgingOptions, Problems, Service, ServiceOptions, application
+from workbench.service.clients import Clients
+from workbench.service.stages import STAGES
+
+CLIENTS = """
+[trainer]
+token = "a-token-of-the-trainer"
+priority = 3
+
+[small]
+token = "a-token-of-the-small-one"
+queued = 1
+"""
+TRAINER = {"Authorization": "Bearer a-token-of-the-trainer"}
+SMALL = {"Authorization": "Bearer a-token-of-the-small-one"}
+
+
+@pytest.fixture(scope="module")
+def problems() -> Problems:
+    return Problems([f"{Path(__file__).parent}/served_ops.py:twice", "puzzle:guard"])
+
+
+def clients(folder: Path) -> Clients:
+    (folder / "clients.toml").write_text(CLIENTS)
+    return Clients.read(folder / "clients.toml")
+
+
+@pytest.fixture(scope="module")
+def faked(problems: Problems, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A server whose judge obeys the candidates."""
+    folder = tmp_path_factory.mktemp("faked")
+    service = Service(folder / "state", problems, ServiceOptions(workers=2), judge=fake)
+    with TestClient(application(service, clients(folder))) as made:
+        yield made
+
+
+def submitted(server: TestClient, text: str, headers: dict = TRAINER, **more) -> dict:
+    answer = server.post("/submissions", json={"problem": "twice", "text": text} | more, headers=headers)
+    assert answer.status_code == 202, answer.text
+    return answer.json()
+
+
+def waited(server: TestClient, ticket: dict, headers: dict = TRAINER) -> dict:
+    return server.get(f"/tickets/{ticket['ticket']}?wait=60", headers=headers).json()
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic YTpi"}])
+@pytest.mark.parametrize("path", ["/problems", "/metrics", "/tickets/x", "/tickets/x/events"])
+def test_a_token_is_needed(faked, path, headers):
+    answer = faked.get(path, headers=headers)
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+
+
+def test_problems_are_listed_without_what_they_judge_by(faked):
+    listed = {one["id"]: one for one in faked.get("/problems", headers=TRAINER).json()}
+    assert listed["twice"] == {"id": "twice", "kind": "op", "languages": ["python", "cuda"], "statement": ""}
+    assert "out" in listed["puzzle/guard"]["statement"]
+
+
+def test_states_are_streamed(faked, tmp_path):
+    ticket = submitted(faked, f"wait {tmp_path / 'gate'}\noutcome race")
+    with faked.stream("GET", f"/tickets/{ticket['ticket']}/events", headers=TRAINER) as answer:
+        (tmp_path / "gate").touch()
+        lines = [line for line in answer.iter_lines() if line]
+    names = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+    assert names[-1] == "done"
+    assert set(names) <= {"queued", "running", "done"}
+    last = json.loads(lines[-1].removeprefix("data: "))
+    assert (last["outcome"], last["ok"]) == ("race", False)
+
+
+def test_a_poll_waits_no_longer_than_asked_and_a_cancelled_ticket_stays_cancelled(faked):
+    ticket = submitted(faked, "sleep 3600")
+    began = time.monotonic()
+    assert faked.get(f"/tickets/{ticket['ticket']}?wait=0.2", headers=TRAINER).json()["ok"] is None
+    assert time.monotonic() - began < 30
+    assert faked.delete(f"/tickets/{ticket['ticket']}", headers=TRAINER).json()["state"] == "cancelled"
+    assert waited(faked, ticket)["state"] == "cancelled"
+
+
+def test_refusals_have_statuses_and_messages(faked):
+    held = submitted(faked, "sleep 3600\n# small", SMALL)
+    body = {"problem": "twice", "text": "outcome ok"}
+    refused = faked.post("/submissions", json=body, headers=SMALL)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "5")
+    assert "small has 1 unfinished" in refused.json()["detail"]
+    assert faked.get(f"/tickets/{held['ticket']}", headers=TRAINER).status_code == 404
+    assert faked.post("/submissions", json=body | {"problem": "none"}, headers=TRAINER).status_code == 404
+    assert faked.post("/submissions", json=body | {"language": "rust"}, headers=TRAINER).status_code == 422
+    assert faked.post("/submissions", json=body | {"priority": 4}, headers=TRAINER).status_code == 422
+    faked.delete(f"/tickets/{held['ticket']}", headers=SMALL)
+
+
+def test_health_metrics_and_openapi(faked):
+    assert faked.get("/health").json()["ok"] is True
+    waited(faked, submitted(faked, "outcome barrier"))
+    assert submitted(faked, "outcome barrier")["state"] == "done"
+    text = faked.get("/metrics", headers=TRAINER).text
+    for line in (
+        'workbench_submissions_total{kind="known"} 1.0',
+        'workbench_verdicts_total{outcome="barrier"} 1.0',
+        "workbench_judgements_waiting 0.0",
+    ):
+        assert line in text
+    assert "/submissions" in faked.get("/openapi.json").json()["paths"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "trainer = 1", '[trainer]\ntoken = "short"', '[a]\ntoken = "long-enough-for-one"\nquota = 3', "[["]
+)
+def test_a_wrong_table_of_clients_is_refused(tmp_path, text):
+    (tmp_path / "clients.toml").write_text(text)
+    with pytest.raises(ArgumentError, match="clients"):
+        Clients.read(tmp_path / "clients.toml")
+
+
+def test_real_candidates_get_their_outcomes_stages_and_the_same_verdict_again(problems, tmp_path):
+    options = ServiceOptions(JudgingOptions(seconds=2, memory_mib=1024))
+    verdicts = []
+    for state in ("first", "second"):
+        (tmp_path / state).mkdir()
+        (tmp_path / state / "secret").write_bytes(b"the same for both servers, so: the same seeds")
+        service = Service(tmp_path / state, problems, options)
+        with TestClient(application(service, clients(tmp_path))) as server:
+            tickets = [submitted(server, text, language=language) for language, _, text in CANDIDATES]
+            found = [waited(server, one) for one in tickets]
+            again = [submitted(server, text, language=language) for language, _, text in CANDIDATES]
+            assert [one["judgement"] for one in again] == [one["judgement"] for one in found]
+            assert {one["state"] for one in again} == {"done"}
+        verdicts.append(found)
+    assert [one["outcome"] for one in verdicts[0]] == [outcome for _, outcome, _ in CANDIDATES]
+    for one, other in zip(*verdicts, strict=True):
+        assert [stage["name"] for stage in one["stages"]] == list(STAGES)
+        assert without_times(one) == without_times(other)
+        assert "seed" not in (one["message"] or "").replace("a seed", "")
+        assert str(Path(__file__).parent) not in json.dumps(one)
+    rewards = {outcome: one["reward"] for (_, outcome, _), one in zip(CANDIDATES, verdicts[0], strict=True)}
+    assert rewards["ok"] == 1
+    assert rewards["not_parsed"] == rewards["no_kernel"] == 0
+    order = ("not_compiled", "out_of_bounds", "wrong_result", "wrong_elsewhere", "ok")
+    assert sorted(order, key=rewards.__getitem__) == list(order)
+
+
+def without_times(body: dict) -> dict:
+    """A ticket without its id and without seconds; what the time limit stopped says how busy the machine was."""
+    text = json.dumps({name: body[name] for name in ("outcome", "reward", "stages", "judgement")})
+    loaded = json.loads(text, object_hook=lambda one: one | {"seconds": 0} if "seconds" in one else one)
+    if body["outcome"] != "timeout":
+        return loaded
+    return {"outcome": loaded["outcome"], "reward": loaded["reward"]}

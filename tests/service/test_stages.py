@@ -1,0 +1,155 @@
+"""Stages of every outcome, static stages, rewards, and problems behind ids."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import ArgumentError
+from workbench.judge import OUTCOMES, Judgement, Verdict
+from workbench.service import JudgingOptions, Problems, Result, Stage, staged
+from workbench.service.rewards import CHEATS, WEIGHTS, reward_of
+from workbench.service.stages import FAILS, NOT_THE_CANDIDATE, STAGES, stages_of
+from workbench.service.static_stages import FORBIDDEN, static_stages
+
+PARSED = (Stage("parses", "passed", 1.0, 0.0), Stage("imports", "passed", 1.0, 0.0))
+PROBLEM = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def verdict(outcome: str, message: str = "", **more) -> Verdict:
+    return Verdict("op", "kernel", "case", {}, outcome, message, seconds=0.5, **more)
+
+
+def result(*verdicts: Verdict) -> Result:
+    judgement = Judgement("op", "candidate.py", verdicts)
+    return Result("op", judgement.outcome, "", stages_of(PARSED, judgement), judgement)
+
+
+def test_every_outcome_fails_a_stage_or_reports_about_the_problem():
+    assert {*FAILS, *NOT_THE_CANDIDATE, "ok"} == set(OUTCOMES)
+    assert set(CHEATS) < set(OUTCOMES)
+    assert set(WEIGHTS) == set(STAGES)
+    assert sum(WEIGHTS.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("outcome", [one for one in FAILS if one != "wrong_elsewhere"])
+def test_stages_before_the_failure_pass_and_those_behind_it_are_not_reached(outcome):
+    found = result(verdict(outcome, "why"))
+    at = STAGES.index(FAILS[outcome])
+    assert [one.status for one in found.stages] == ["passed"] * at + ["failed"] + ["not_reached"] * (7 - at)
+    assert found.stages[at].message == f"{outcome}: why"
+    assert found.stages[at].seconds == 0.5
+
+
+def test_what_ends_while_it_is_loaded_does_not_compile():
+    found = result(verdict("timeout", "while it was loaded and described: stopped"))
+    assert [one.status for one in found.stages[:4]] == ["passed", "passed", "failed", "not_reached"]
+
+
+def test_a_part_of_the_cases_gives_a_part_of_the_score():
+    found = result(verdict("ok"), verdict("race"), verdict("wrong_result"), verdict("ok"))
+    assert [one.score for one in found.stages] == [1, 1, 1, 1, 0.75, 0.5, 0, 0]
+
+
+def test_changed_inputs_and_times_have_scores():
+    times = {"predicted_seconds": 4e-6, "torch_compile_seconds": 3e-6}
+    own = verdict("ok", elsewhere=("zero", "tied", "nan"), **times)
+    right = result(own)
+    assert (right.stages[6].score, right.stages[7].score) == (1, 0.75)
+    assert "0.75 times as fast" in right.stages[7].message
+    wrong = result(own, verdict("wrong_elsewhere", "for -inf"))
+    assert (wrong.stages[6].score, wrong.stages[6].message, wrong.stages[7].status) == (0.75, "for -inf", "not_reached")
+    assert result(verdict("ok")).stages[6].status == "skipped"
+
+
+def test_rewards_rise_with_the_stages_and_cheats_get_none():
+    order = ["not_loaded", "unsupported", "race", "wrong_result", "wrong_elsewhere"]
+    rewards = [
+        staged(result(verdict("ok"), verdict(one))) if one == order[-1] else staged(result(verdict(one)))
+        for one in order
+    ]
+    assert rewards == sorted(set(rewards))
+    assert staged(result(verdict("ok"))) == 1
+    assert all(staged(result(verdict(one))) == 0 for one in CHEATS)
+
+
+def doubled(found: Result) -> float:
+    return 2.0 * found.ok
+
+
+def test_a_reward_is_replaced_by_name(monkeypatch):
+    monkeypatch.setitem(sys.modules, "own_rewards", sys.modules[__name__])
+    assert reward_of("own_rewards:doubled")(result(verdict("ok"))) == 2
+    for wrong in ("own_rewards", "own_rewards:none", "no_such_module:f", "own_rewards:PROBLEM"):
+        with pytest.raises(ArgumentError, match="reward: got"):
+            reward_of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "failed"),
+    [
+        ("import torch, triton\nfrom torch.utils.cpp_extension import load_inline", ""),
+        ("import os, ctypes.util", "imports"),
+        ("def f():\n    from workbench.judge import outcomes", "imports"),
+        ("from workbench import judge", "imports"),
+        ("import importlib\nimportlib.import_module('socket')", "imports"),
+        ("__import__('gc')", "imports"),
+        ("import ctypes_like", ""),
+        ("x = (", "parses"),
+        ("\0", "parses"),
+        ("(" * 5000, "parses"),
+    ],
+)
+def test_static_stages_fail_by_name(text, failed):
+    assert [one.name for one in static_stages(text, "python", FORBIDDEN) if one.status == "failed"] == [failed] * bool(
+        failed
+    )
+
+
+def test_forbidden_imports_are_replaced():
+    assert static_stages("import ctypes, math", "python", ("math",))[1].message == "line 1 imports math"
+    assert {one.status for one in static_stages("__global__", "cuda", FORBIDDEN)} == {"skipped"}
+
+
+def test_problems_of_folders_have_ids_and_only_their_statement_leaves(tmp_path):
+    for name in ("level1/relu.py", "level2/norm/problem.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(PROBLEM)
+    (tmp_path / "level1" / "relu.md").write_text("Double it.")
+    (tmp_path / "level1" / "helper.py").write_text("x = 1")
+    found = Problems([str(tmp_path), "puzzles"])
+    assert [name for name in found if "puzzle" not in name] == ["level1/relu", "level2/norm"]
+    assert (found["level1/relu"].statement, found["level2/norm"].statement) == ("Double it.", "")
+    assert len([name for name in found if "puzzle/" in name]) == 11
+    first, second = (found["level1/relu"].options(JudgingOptions(), os.urandom(8)) for _ in range(2))
+    assert first["seeds"] != second["seeds"]
+    one, other = (found["level1/relu"].options(JudgingOptions(), b"secret") for _ in range(2))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    "source", ["nowhere.py:op", "no_such_op", "puzzle:paged_read", "puzzle:none", str(Path(__file__).parent)]
+)
+def test_what_is_no_problem_is_refused(source):
+    with pytest.raises(ArgumentError):
+        Problems([source])
+    with pytest.raises(ArgumentError, match="two problems"):
+        Problems(["puzzle:guard", "puzzle:guard"])
