@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from candidates import CANDIDATES, TEXT
+from candidates import CANDIDATES
 from fakes import fake
 from fastapi.testclient import TestClient
 

@@ -10,6 +10,7 @@ The server's address is in ``WORKBENCH_SERVICE_URL``, the token in ``WORKBENCH_S
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -48,6 +49,13 @@ class ServiceClient:
     def judge(self, problem: str, text: str, language: str = "python", **more: Any) -> dict[str, Any]:
         """Submit a candidate and wait for its verdict; ``more`` is as for `submit`."""
         return self.wait(self.submit(problem, text, language, **more)["ticket"])
+
+    def judged(self, problem: str, text: str, language: str = "python") -> dict[str, Any]:
+        """Return the verdict on a candidate, with a reward. Raises ServiceError if it could not be judged."""
+        found = self.judge(problem, text, language)
+        if found["reward"] is None:
+            raise ServiceError(0, f"{problem} could not be judged: {found['message'] or found['state']}")
+        return found
 
     def submit(
         self, problem: str, text: str, language: str = "python", *, variant: str = "", priority: int = 0
@@ -89,10 +97,8 @@ class ServiceClient:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             told = error.read().decode(errors="replace")
-            try:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
                 told = json.loads(told)["detail"]
-            except (ValueError, KeyError, TypeError):
-                pass
             raise ServiceError(error.code, f"{method} {path}: {error.code}: {told}") from error
         except OSError as error:
             raise ServiceError(0, f"{self.url} does not answer: {error}") from error
@@ -109,13 +115,11 @@ def main() -> None:
     text = given.candidate.read_text() if given.candidate.is_file() else "# no candidate\n"
     language = "cuda" if given.candidate.suffix == ".cu" else "python"
     try:
-        found = ServiceClient().judge(given.problem, text, language)
+        found = ServiceClient().judged(given.problem, text, language)
     except ServiceError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
     print(json.dumps(found, indent=2))
-    if found["reward"] is None:
-        sys.exit(2)
     if given.reward is not None:
         given.reward.write_text(f"{found['reward']}\n")
 
