@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvicorn
 from candidates import CUDA, PYTHON
+from fastapi import FastAPI
 from running import Running, free_port
 
 from workbench.service.adapters.answers import candidate_of, prompt_of
@@ -21,6 +25,9 @@ from workbench.service.client import ServiceClient, ServiceError
 FOLDER = Path(__file__).parent
 HARBOR = os.environ.get("HARBOR_PYTHON", sys.executable)
 """A Python that has Harbor, which needs 3.12 and may be another one than this."""
+
+OF_HARBOR = {"PYTHONPATH": ""}
+"""Packages of this Python are not for that one."""
 
 SIX = {
     "a right one in Triton": ("python", PYTHON["ok"]),
@@ -50,7 +57,7 @@ def rewards(server: Running) -> dict[str, float]:
     found = {name: server.client.judged("twice", text, language)["reward"] for name, (language, text) in SIX.items()}
     right, right_too, wrong, elsewhere, broken, nothing = found.values()
     assert right == right_too == 1
-    assert 0 == nothing < broken < wrong < elsewhere < 1
+    assert 0 == nothing == broken < wrong < elsewhere < 1
     return found
 
 
@@ -87,55 +94,77 @@ def test_the_client_reports_refusals_and_a_server_that_is_not_there(server):
         server.client.submit("none", "x")
 
 
+@contextlib.contextmanager
+def answering(app: FastAPI) -> Iterator[int]:
+    """Serve an application from a thread; yield its port."""
+    port = free_port()
+    serving = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+    thread = threading.Thread(target=serving.run, daemon=True)
+    thread.start()
+    while not serving.started:
+        time.sleep(0.01)
+    yield port
+    serving.should_exit = True
+    thread.join()
+
+
 def test_openenv(server, rewards):
     pytest.importorskip("openenv")
-    import uvicorn
     from openenv.core.generic_client import GenericEnvClient
 
     from workbench.service.adapters.openenv_environment import app
 
-    port = free_port()
-    serving = uvicorn.Server(uvicorn.Config(app(), port=port, log_level="warning"))
-    threading.Thread(target=serving.run, daemon=True).start()
-    while not serving.started:
-        pass
-    try:
-        with GenericEnvClient(base_url=f"http://127.0.0.1:{port}").sync() as env:
-            for name, (language, text) in SIX.items():
-                began = env.reset(problem="twice")
-                assert "Answer with one fenced code block" in began.observation["prompt"]
-                found = env.step({"text": text, "language": language})
-                assert (found.reward, found.done) == (rewards[name], True)
-            env.reset(problem="twice", attempts=2)
-            assert env.step({"text": CUDA["wrong_result"], "language": "cuda"}).done is False
-            assert env.step({"text": CUDA["ok"], "language": "cuda"}).done is True
-            assert env.state()["step_count"] == 2
-    finally:
-        serving.should_exit = True
+    with answering(app()) as port, GenericEnvClient(base_url=f"http://127.0.0.1:{port}").sync() as env:
+        for name, (language, text) in SIX.items():
+            began = env.reset(problem="twice")
+            assert "Answer with one fenced code block" in began.observation["prompt"]
+            found = env.step({"text": text, "language": language})
+            assert (found.reward, found.done) == (rewards[name], True)
+        env.reset(problem="twice", attempts=2)
+        assert env.step({"text": CUDA["wrong_result"], "language": "cuda"}).done is False
+        assert env.step({"text": CUDA["ok"], "language": "cuda"}).done is True
+        assert env.state()["step_count"] == 2
 
 
-def test_verifiers(server, rewards, monkeypatch):
-    vf = pytest.importorskip("verifiers.v1")
-    from workbench.service.adapters.verifiers_taskset import KernelConfig, KernelTaskset
+def test_verifiers(server, rewards, tmp_path, monkeypatch):
+    pytest.importorskip("verifiers.v1")
+    from verifiers.v1.cli.eval.runner import run_eval
+    from verifiers.v1.configs.cli.eval import EvalConfig
 
-    taskset = KernelTaskset(KernelConfig(prefix="twice"))
-    (task,) = taskset
-    assert task.data.prompt.startswith("Write a GPU kernel for the problem twice.")
+    model, answers = FastAPI(), iter([answered(*one) for one in SIX.values()])
 
-    async def scored(answer: str) -> vf.Trace:
-        trace = vf.Trace(task=vf.TraceTask(type=type(task).__name__, data=task.data))
-        trace.nodes.append(vf.MessageNode(message=vf.AssistantMessage(content=answer), sampled=True))
-        await task.score(trace)
-        return trace
+    @model.post("/v1/chat/completions")
+    async def complete(body: dict) -> dict:
+        assert "Answer with one fenced code block" in body["messages"][-1]["content"]
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": next(answers)}}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        return {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
 
-    for name, (language, text) in SIX.items():
-        trace = asyncio.run(scored(answered(language, text)))
-        assert trace.reward == rewards[name]
-        assert trace.metrics.get("stage_right", 0) == (rewards[name] > 0.5)
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setenv("NO_KEY", "none")
+    with answering(model) as port:
+        config = EvalConfig(
+            env={
+                "taskset": {"id": "kernels_taskset", "prefix": "twice"},
+                "agent": {"harness": {"id": "one_turn_harness"}, "runtime": {"type": "subprocess"}},
+            },
+            client={"base_url": f"http://127.0.0.1:{port}/v1", "api_key_var": "NO_KEY"},
+            num_rollouts=len(SIX),
+            push=False,
+            rich=None,
+            output_dir=tmp_path,
+        )
+        traces = [trace for episode in asyncio.run(run_eval(config)) for trace in episode.traces]
+    assert [trace.errors for trace in traces] == [[]] * len(SIX)
+    assert sorted(trace.reward for trace in traces) == sorted(rewards.values())
+    for trace in traces:
+        assert trace.metrics.get("stage_right") == (trace.reward > 0.5)
+        assert trace.info["verdict"]["outcome"] != "ok" or trace.reward == 1
 
 
 def has_harbor() -> bool:
-    return subprocess.run([HARBOR, "-c", "import harbor.trial.trial"], capture_output=True).returncode == 0
+    tried = subprocess.run([HARBOR, "-c", "import harbor.trial.trial"], capture_output=True, env=os.environ | OF_HARBOR)
+    return tried.returncode == 0
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="takes bubblewrap, for containers")
@@ -152,7 +181,7 @@ def test_harbor(server, rewards, tmp_path):
         (task / "solution" / f"candidate.{suffix}").write_text(text)
         (task / "solution" / "solve.sh").write_text(f"#!/bin/bash\ncp /solution/candidate.{suffix} /app/\n")
     command = [HARBOR, str(FOLDER / "harbor_trials.py"), str(tmp_path), *(f"{at}/twice" for at in range(len(SIX)))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": ""})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | OF_HARBOR)
     assert done.returncode == 0, done.stdout + done.stderr
     found = [float(line) for line in done.stdout.splitlines() if line.startswith(("0", "1"))]
     assert found == list(rewards.values())
