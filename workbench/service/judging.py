@@ -18,6 +18,7 @@ from workbench.service.static_stages import static_stages
 SUFFIXES: Mapping[str, str] = {"python": ".py", "cuda": ".cu"}
 """Language of a candidate -> the suffix of its file."""
 
+_ADDRESS = re.compile(r"\b0x[0-9a-f]{8,}\b")
 _SEED = re.compile(r"\bseed \d+\b")
 _OUTCOMES = {"parses": "not_parsed", "imports": "forbidden_import"}
 
@@ -58,9 +59,24 @@ def judge_work(work: Work) -> dict[str, Any]:
 
 
 def _shown(found: Judgement, name: str) -> Judgement:
-    """Return a judgement without paths of the server and without seeds, by which inputs could be foreseen."""
-    verdicts = (replace(one, seeds=(), message=_SEED.sub("a seed", one.message)) for one in found)
+    """Return a judgement without the server's paths, without seeds, which foretell inputs, and without addresses.
+
+    Addresses depend on what the worker did before; the same candidate gets the same verdict.
+    """
+    verdicts = (
+        replace(
+            one,
+            seeds=(),
+            message=_plain(one.message),
+            findings=tuple(replace(finding, message=_plain(finding.message)) for finding in one.findings),
+        )
+        for one in found
+    )
     return replace(found, candidate=name, op_file="", verdicts=tuple(verdicts))
+
+
+def _plain(message: str) -> str:
+    return _ADDRESS.sub("an address", _SEED.sub("a seed", message))
 
 
 def record(

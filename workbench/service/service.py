@@ -147,7 +147,7 @@ class Service:
                 ticket = Ticket(*named, state=DONE, submitted=now, finished=now)
                 self._tickets.add(ticket)
                 return ticket
-            if len(self._tickets.unfinished(client.name)) >= client.queued:
+            if self._tickets.count(client.name) >= client.queued:
                 raise LimitReached(f"{client.name} has {client.queued} unfinished submissions. Wait for some of them.")
             ticket = Ticket(*named, text=given.text, submitted=now)
             self._tickets.add(ticket)
@@ -277,17 +277,18 @@ class Service:
         if found is None and error:
             lost = error.startswith("the worker")
             found = record("crashed" if lost else "not_judged", error)
-        with self._lock:
-            if found is None:
+        if found is None:
+            with self._lock:
                 if job.cancelled:
                     self._queue.done(job)
                 else:  # somebody wanted it again while its worker was ended
                     self._queue.put_back(job)
-                return
+            return
+        if is_kept(found):
+            self._verdicts().keep(job.key, found)  # without the lock: it waits for the disk
+        with self._lock:
             self._queue.done(job)
             waiting = self._tickets.of_key(job.key)
-            if is_kept(found):
-                self._verdicts().keep(job.key, found)
             self._tickets.finish(job.key, "" if is_kept(found) else str(found["message"]))
         for ticket in waiting:
             self.heard(ticket, found)

@@ -25,7 +25,7 @@ CREATE TABLE tickets (
     attempts INTEGER NOT NULL, submitted REAL NOT NULL, started REAL, finished REAL
 ) STRICT;
 CREATE INDEX tickets_by_key ON tickets (key) WHERE state IN ('queued', 'running');
-CREATE INDEX tickets_by_state ON tickets (state, submitted);
+CREATE INDEX tickets_by_client ON tickets (client) WHERE state IN ('queued', 'running');
 """
 _UNFINISHED = "state IN ('queued', 'running')"
 
@@ -104,11 +104,16 @@ class Tickets:
         found = self._read("SELECT * FROM tickets WHERE id = ?", (name,))
         return found[0] if found else None
 
-    def unfinished(self, client: str | None = None) -> list[Ticket]:
-        """Return the tickets, of one client or of all, that wait or are judged, the earliest first."""
-        if client is None:
-            return self._read(f"SELECT * FROM tickets WHERE {_UNFINISHED} ORDER BY submitted", ())
-        return self._read(f"SELECT * FROM tickets WHERE {_UNFINISHED} AND client = ? ORDER BY submitted", (client,))
+    def unfinished(self) -> list[Ticket]:
+        """Return the tickets that wait or are judged, the earliest first."""
+        return self._read(f"SELECT * FROM tickets WHERE {_UNFINISHED} ORDER BY submitted", ())
+
+    def count(self, client: str) -> int:
+        """Return the number of a client's tickets that wait or are judged."""
+        query = f"SELECT count(*) FROM tickets WHERE {_UNFINISHED} AND client = ?"
+        with self._lock:
+            found: int = self._db.execute(query, (client,)).fetchone()[0]
+        return found
 
     def of_key(self, key: str) -> list[Ticket]:
         """Return the unfinished tickets that wait for one verdict."""
