@@ -36,6 +36,7 @@ CALLED_BY_OTHERS = {
     ),
     "Kernel Tuner": ("get_device_info", "get_environment"),
     "pytest": ("pytest_*",),
+    "OpenEnv": ("SUPPORTS_CONCURRENT_SESSIONS",),
 }  # fmt: skip
 """Names, or patterns of names, by who calls them."""
 

@@ -11,7 +11,7 @@ from fakes import fake
 
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.service import Client, LimitReached, Problems, Service, ServiceOptions, Submission, Ticket
-from workbench.service.rewards import Result
+from workbench.service.rewards import ServiceResult
 from workbench.service.tickets import ATTEMPTS, Tickets
 
 CLIENT = Client("tests", "a-token-for-tests", queued=40, priority=5)
@@ -48,7 +48,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def finished(service: Service, ticket: Ticket, client: Client = CLIENT) -> Result:
+def finished(service: Service, ticket: Ticket, client: Client = CLIENT) -> ServiceResult:
     until(lambda: service.ticket(client, ticket.id).is_finished)
     found = service.result(service.ticket(client, ticket.id))
     assert found is not None

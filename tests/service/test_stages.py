@@ -10,12 +10,12 @@ import pytest
 
 from workbench.errors import ArgumentError
 from workbench.judge import OUTCOMES, Judgement, Verdict
-from workbench.service import JudgingOptions, Problems, Result, Stage, staged
+from workbench.service import JudgingOptions, Problems, ServiceResult, VerdictStage, staged
 from workbench.service.rewards import CHEATS, WEIGHTS, reward_of
 from workbench.service.stages import FAILS, NOT_THE_CANDIDATE, STAGES, stages_of
 from workbench.service.static_stages import FORBIDDEN, static_stages
 
-PARSED = (Stage("parses", "passed", 1.0, 0.0), Stage("imports", "passed", 1.0, 0.0))
+PARSED = (VerdictStage("parses", "passed", 1.0, 0.0), VerdictStage("imports", "passed", 1.0, 0.0))
 PROBLEM = """
 import torch
 
@@ -38,9 +38,9 @@ def verdict(outcome: str, message: str = "", **more) -> Verdict:
     return Verdict("op", "kernel", "case", {}, outcome, message, seconds=0.5, **more)
 
 
-def result(*verdicts: Verdict) -> Result:
+def result(*verdicts: Verdict) -> ServiceResult:
     judgement = Judgement("op", "candidate.py", verdicts)
-    return Result("op", judgement.outcome, "", stages_of(PARSED, judgement), judgement)
+    return ServiceResult("op", judgement.outcome, "", stages_of(PARSED, judgement), judgement)
 
 
 def test_every_outcome_fails_a_stage_or_reports_about_the_problem():
@@ -91,7 +91,7 @@ def test_rewards_rise_with_the_stages_and_cheats_get_none():
     assert all(staged(result(verdict(one))) == 0 for one in CHEATS)
 
 
-def doubled(found: Result) -> float:
+def doubled(found: ServiceResult) -> float:
     return 2.0 * found.ok
 
 

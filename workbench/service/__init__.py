@@ -17,11 +17,11 @@ _LAZY = {
     "JudgingOptions": "workbench.service.problems",
     "LimitReached": "workbench.service.service",
     "Problems": "workbench.service.problems",
-    "Result": "workbench.service.rewards",
+    "ServiceResult": "workbench.service.rewards",
     "STAGES": "workbench.service.stages",
     "Service": "workbench.service.service",
     "ServiceOptions": "workbench.service.service",
-    "Stage": "workbench.service.stages",
+    "VerdictStage": "workbench.service.stages",
     "Submission": "workbench.service.service",
     "Ticket": "workbench.service.tickets",
     "WEIGHTS": "workbench.service.rewards",
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from workbench.service.problems import Problems as Problems
     from workbench.service.rewards import CHEATS as CHEATS
     from workbench.service.rewards import WEIGHTS as WEIGHTS
-    from workbench.service.rewards import Result as Result
+    from workbench.service.rewards import ServiceResult as ServiceResult
     from workbench.service.rewards import staged as staged
     from workbench.service.service import LimitReached as LimitReached
     from workbench.service.service import Service as Service
     from workbench.service.service import ServiceOptions as ServiceOptions
     from workbench.service.service import Submission as Submission
     from workbench.service.stages import STAGES as STAGES
-    from workbench.service.stages import Stage as Stage
+    from workbench.service.stages import VerdictStage as VerdictStage
     from workbench.service.static_stages import FORBIDDEN as FORBIDDEN
     from workbench.service.tickets import Ticket as Ticket
 

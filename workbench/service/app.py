@@ -19,7 +19,7 @@ from workbench.base.versions import __version__
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.service.clients import Client, Clients
 from workbench.service.metrics import CONTENT_TYPE, Metrics
-from workbench.service.rewards import Result
+from workbench.service.rewards import ServiceResult
 from workbench.service.service import LimitReached, Service, Submission
 from workbench.service.tickets import DONE, Ticket
 from workbench.service.watching import Watching
@@ -67,7 +67,7 @@ class TicketBody(BaseModel):
     message: str | None = None
     reward: float | None = None
     stages: list[StageBody] = []
-    judgement: dict[str, Any] | None = Field(None, description="As `workbench check --json` prints it.")
+    judgement: dict[str, Any] | None = Field(default=None, description="As `workbench check --json` prints it.")
 
 
 class ProblemBody(BaseModel):
@@ -81,7 +81,7 @@ class ProblemBody(BaseModel):
 
 @dataclass
 class _Served:
-    """What the paths of one application share."""
+    """The service of one application, with its clients, watchers and metrics."""
 
     service: Service
     clients: Clients
@@ -234,7 +234,7 @@ def _body(service: Service, ticket: Ticket) -> TicketBody:
     return body
 
 
-def _reward(service: Service, result: Result) -> float | None:
+def _reward(service: Service, result: ServiceResult) -> float | None:
     """Return the reward; None for a result that says nothing about the candidate, or if its function fails."""
     if result.outcome in ("not_judged", "op_changed"):
         return None

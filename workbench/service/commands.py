@@ -31,7 +31,7 @@ _LOOPBACK = "127.0.0.1"
 )
 @click.option("--workers", type=int, help="Judgements at one time; default: one for each core.")
 @click.option("--dask", metavar="ADDRESS", help="Judge on the workers of the Dask cluster with this scheduler.")
-@click.option("--reward", metavar="MODULE:FUNCTION", help="Function of a Result that returns the reward.")
+@click.option("--reward", metavar="MODULE:FUNCTION", help="Function of a ServiceResult that returns the reward.")
 @names("forbid", "A module that candidates must not import, instead of the shipped list (repeatable).")
 @click.option("--seeds", default=2, show_default=True, help="Seeds of a judgement; always the same for a problem.")
 @click.option("--seconds", default=60.0, show_default=True, help="Limit of loading, and of each run, in CPU time.")

@@ -11,8 +11,8 @@ from typing import Any
 from workbench.base.home import cache_part
 from workbench.judge.many import JudgingTask, judged
 from workbench.judge.verdict import Judgement
-from workbench.service.rewards import Result
-from workbench.service.stages import FAILED, NOT_THE_CANDIDATE, Stage, stages_of
+from workbench.service.rewards import ServiceResult
+from workbench.service.stages import FAILED, NOT_THE_CANDIDATE, VerdictStage, stages_of
 from workbench.service.static_stages import static_stages
 
 SUFFIXES: Mapping[str, str] = {"python": ".py", "cuda": ".cu"}
@@ -80,7 +80,7 @@ def _plain(message: str) -> str:
 
 
 def record(
-    outcome: str, message: str, static: tuple[Stage, ...] = (), judgement: Judgement | None = None
+    outcome: str, message: str, static: tuple[VerdictStage, ...] = (), judgement: Judgement | None = None
 ) -> dict[str, Any]:
     """Return the plain values of a result, in the form that the store of judgements keeps."""
     return {
@@ -98,9 +98,9 @@ def is_kept(found: Mapping[str, Any]) -> bool:
     return found["outcome"] not in NOT_THE_CANDIDATE
 
 
-def result_of(problem: str, found: Mapping[str, Any]) -> Result:
+def result_of(problem: str, found: Mapping[str, Any]) -> ServiceResult:
     """Return the result that a record holds."""
     given = found["judgement"]
     judgement = None if given is None else Judgement.from_dict(given)
-    stages = stages_of([Stage(**one) for one in found["static"]], judgement)
-    return Result(problem, found["outcome"], found["message"], stages, judgement)
+    stages = stages_of([VerdictStage(**one) for one in found["static"]], judgement)
+    return ServiceResult(problem, found["outcome"], found["message"], stages, judgement)

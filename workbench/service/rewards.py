@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from workbench.errors import ArgumentError
 from workbench.judge.verdict import Judgement
-from workbench.service.stages import SKIPPED, Stage
+from workbench.service.stages import SKIPPED, VerdictStage
 
 WEIGHTS: Mapping[str, float] = MappingProxyType(
     {
@@ -24,8 +24,8 @@ CHEATS = ("no_kernel", "cached", "tampered", "host_computed", "aliased")
 
 
 @dataclass(frozen=True)
-class Result:
-    """What is known about a judged candidate.
+class ServiceResult:
+    """The result for one candidate: its outcome, its stages and the judge's verdicts.
 
     Attributes:
         problem: id of the problem.
@@ -38,7 +38,7 @@ class Result:
     problem: str
     outcome: str
     message: str
-    stages: tuple[Stage, ...]
+    stages: tuple[VerdictStage, ...]
     judgement: Judgement | None
 
     @property
@@ -47,10 +47,10 @@ class Result:
         return self.outcome == "ok"
 
 
-Reward = Callable[[Result], float]
+Reward = Callable[[ServiceResult], float]
 
 
-def staged(result: Result) -> float:
+def staged(result: ServiceResult) -> float:
     """Return the weighted mean of the scores of all stages that were not skipped, 0 to 1; 0 for a cheat.
 
     A candidate that is right everywhere, and predicted as fast as the reference, has 1.
@@ -65,7 +65,7 @@ def staged(result: Result) -> float:
 def reward_of(name: str) -> Reward:
     """Return the function that ``module:function`` names. Raises ArgumentError."""
     module, colon, function = name.partition(":")
-    allowed, remedy = "module:function that takes a Result", "The module has to be on the import path."
+    allowed, remedy = "module:function that takes a ServiceResult", "The module has to be on the import path."
     if not colon:
         raise ArgumentError("reward", repr(name), allowed, remedy)
     try:

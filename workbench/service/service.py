@@ -25,7 +25,7 @@ from workbench.service.clients import Client
 from workbench.service.judging import Work, is_kept, judge_work, record, result_of
 from workbench.service.problems import JudgingOptions, Problem, Problems
 from workbench.service.queue import Job, JobQueue
-from workbench.service.rewards import Result, Reward, staged
+from workbench.service.rewards import Reward, ServiceResult, staged
 from workbench.service.static_stages import FORBIDDEN
 from workbench.service.tickets import ATTEMPTS, DONE, RUNNING, Ticket, Tickets
 
@@ -37,7 +37,7 @@ KEPT_DAYS = 30
 
 _log = logging.getLogger("workbench.service")
 
-Judging = Callable[[Work], Mapping[str, Any]]
+Judging = Callable[[Work], dict[str, Any]]
 Heard = Callable[[Ticket, Mapping[str, Any] | None], None]
 
 
@@ -63,7 +63,7 @@ class ServiceOptions:
     Attributes:
         judging: options of every judgement.
         forbidden: modules that a Python candidate must not import.
-        reward: function of a `Result`, applied whenever a result is asked for.
+        reward: function of a `ServiceResult`, applied whenever a result is asked for.
         workers: judgements at one time; None: one for each core of this machine.
     """
 
@@ -162,7 +162,7 @@ class Service:
             raise UnknownNameError("ticket", repr(name), "an id that this client got", "Submit the candidate again.")
         return found
 
-    def result(self, ticket: Ticket) -> Result | None:
+    def result(self, ticket: Ticket) -> ServiceResult | None:
         """Return what was found for a ticket; None unless it is done."""
         if ticket.state != DONE:
             return None
@@ -233,18 +233,18 @@ class Service:
             else:
                 self._queue.put(work, one.priority, one.client)
 
-    def _submit(self, executor: Executor, job: Job) -> Future[Mapping[str, Any] | None]:
+    def _submit(self, executor: Executor, job: Job) -> Future[dict[str, Any]]:
         if job.cancelled:
-            nothing: Future[Mapping[str, Any] | None] = Future()
-            nothing.set_result(None)
+            nothing: Future[dict[str, Any]] = Future()
+            nothing.set_result({})
             return nothing
         job.future = executor.submit(self._judge, job.work)
         return job.future
 
     def _dispatch(self) -> None:
         assert self._executor is not None
-        most = self.options.workers or getattr(self._own, "count", 1)
-        handed: HandedOut[Job, Mapping[str, Any] | None]
+        most = self.options.workers or (self._own.count if self._own is not None else 1)
+        handed: HandedOut[Job, dict[str, Any]]
         handed = HandedOut(self._executor, self._submit, "start the service again.", most)
         try:
             while self._hand_out(handed):
@@ -271,13 +271,13 @@ class Service:
                 self.heard(ticket, None)
         return not self._closing
 
-    def _finish(self, job: Job, found: Mapping[str, Any] | None, error: str) -> None:
+    def _finish(self, job: Job, found: dict[str, Any] | None, error: str) -> None:
         if self._closing:  # its worker was ended
             return
-        if found is None and error:
+        if found is None:
             lost = error.startswith("the worker")
             found = record("crashed" if lost else "not_judged", error)
-        if found is None:
+        if not found:  # it was cancelled
             with self._lock:
                 if job.cancelled:
                     self._queue.done(job)

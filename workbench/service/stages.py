@@ -54,7 +54,7 @@ _WHILE_LOADED = "while it was loaded"
 
 
 @dataclass(frozen=True)
-class Stage:
+class VerdictStage:
     """One stage of a verdict.
 
     Attributes:
@@ -78,10 +78,10 @@ class Stage:
         return vars(self).copy()
 
 
-def stages_of(static: Sequence[Stage], judgement: Judgement | None) -> tuple[Stage, ...]:
+def stages_of(static: Sequence[VerdictStage], judgement: Judgement | None) -> tuple[VerdictStage, ...]:
     """Return all stages, in the order of `STAGES`, from the static ones and from the judge's verdicts, if any."""
     if judgement is None or judgement.outcome in NOT_THE_CANDIDATE:
-        unreached = (Stage(name, NOT_REACHED, 0.0) for name in STAGES[len(static) :])
+        unreached = (VerdictStage(name, NOT_REACHED, 0.0) for name in STAGES[len(static) :])
         return (*static, *unreached)
     own = [one for one in judgement if one.outcome != "wrong_elsewhere"]
     judged = [_judged(name, own) for name in JUDGED]
@@ -101,46 +101,46 @@ def failed_stage(verdict: Verdict) -> str | None:
     return FAILS[verdict.outcome]
 
 
-def _judged(name: str, own: Sequence[Verdict]) -> Stage:
+def _judged(name: str, own: Sequence[Verdict]) -> VerdictStage:
     """Return a stage of the judge; its score is the part of the problem's own verdicts that passed it."""
     at = JUDGED.index(name)
     failures = [failed_stage(one) for one in own]
     places = [len(JUDGED) if stage is None else JUDGED.index(stage) for stage in failures]
     if all(place < at for place in places):
-        return Stage(name, NOT_REACHED, 0.0)
+        return VerdictStage(name, NOT_REACHED, 0.0)
     passed = sum(place > at for place in places)
     first = next((one for one, place in zip(own, places, strict=True) if place == at), None)
     status = PASSED if passed == len(own) else FAILED
     message = "" if first is None else f"{first.outcome}: {first.message}"
-    return Stage(name, status, passed / len(own), None, message)
+    return VerdictStage(name, status, passed / len(own), None, message)
 
 
-def _elsewhere(judgement: Judgement, own: Sequence[Verdict]) -> Stage:
+def _elsewhere(judgement: Judgement, own: Sequence[Verdict]) -> VerdictStage:
     wrong = [one for one in judgement if one.outcome == "wrong_elsewhere"]
     right = sum(len(one.elsewhere) for one in own)
     if not all(one.ok for one in own):
-        return Stage("elsewhere", NOT_REACHED, 0.0)
+        return VerdictStage("elsewhere", NOT_REACHED, 0.0)
     if not wrong and not right:
-        return Stage("elsewhere", SKIPPED, message="no changed inputs were tried")
+        return VerdictStage("elsewhere", SKIPPED, message="no changed inputs were tried")
     message = wrong[0].message if wrong else f"right for {right} changed inputs"
-    return Stage("elsewhere", FAILED if wrong else PASSED, right / (right + len(wrong)), None, message)
+    return VerdictStage("elsewhere", FAILED if wrong else PASSED, right / (right + len(wrong)), None, message)
 
 
-def _fast(own: Sequence[Verdict], right: bool) -> Stage:
+def _fast(own: Sequence[Verdict], right: bool) -> VerdictStage:
     """Return the stage that compares predicted times; only solutions in KernelBench's format have both."""
     if not right or not all(one.ok for one in own):
-        return Stage("fast", NOT_REACHED, 0.0)
+        return VerdictStage("fast", NOT_REACHED, 0.0)
     pairs = [
         (one.predicted_seconds, one.torch_compile_seconds)
         for one in own
         if one.predicted_seconds and one.torch_compile_seconds
     ]
     if not pairs:
-        return Stage("fast", SKIPPED, message="no predicted times to compare")
+        return VerdictStage("fast", SKIPPED, message="no predicted times to compare")
     candidate, reference = (sum(times) for times in zip(*pairs, strict=True))
     speedup = reference / candidate
     message = (
         f"predicted {candidate * 1e6:.2f} µs, the reference by torch.compile {reference * 1e6:.2f} µs: "
         f"{speedup:.2f} times as fast"
     )
-    return Stage("fast", PASSED if speedup >= 1 else FAILED, min(1.0, speedup), None, message)
+    return VerdictStage("fast", PASSED if speedup >= 1 else FAILED, min(1.0, speedup), None, message)

@@ -9,7 +9,7 @@ import ast
 import time
 from collections.abc import Iterator, Sequence
 
-from workbench.service.stages import FAILED, NOT_REACHED, PASSED, SKIPPED, Stage
+from workbench.service.stages import FAILED, NOT_REACHED, PASSED, SKIPPED, VerdictStage
 
 FORBIDDEN = (
     "ctypes", "cffi", "gc", "inspect", "multiprocessing", "pickle", "pty", "signal", "socket", "subprocess",
@@ -20,22 +20,22 @@ FORBIDDEN = (
 _IMPORTING = ("__import__", "import_module")
 
 
-def static_stages(text: str, language: str, forbidden: Sequence[str]) -> tuple[Stage, Stage]:
+def static_stages(text: str, language: str, forbidden: Sequence[str]) -> tuple[VerdictStage, VerdictStage]:
     """Return the stages ``parses`` and ``imports`` of a candidate's text."""
     if language != "python":
         message = "CUDA C++ is parsed by its compiler"
-        return Stage("parses", SKIPPED, message=message), Stage("imports", SKIPPED, message=message)
+        return VerdictStage("parses", SKIPPED, message=message), VerdictStage("imports", SKIPPED, message=message)
     began = time.perf_counter()
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # also null bytes, deep nesting
-        stage = Stage("parses", FAILED, 0.0, time.perf_counter() - began, f"{type(error).__name__}: {error}")
-        return stage, Stage("imports", NOT_REACHED, 0.0)
+        stage = VerdictStage("parses", FAILED, 0.0, time.perf_counter() - began, f"{type(error).__name__}: {error}")
+        return stage, VerdictStage("imports", NOT_REACHED, 0.0)
     parsed = time.perf_counter()
     found = [f"line {line} imports {name}" for line, name in _imports(tree) if _is_among(name, forbidden)]
     seconds = time.perf_counter() - parsed
-    imports = Stage("imports", FAILED if found else PASSED, 0.0 if found else 1.0, seconds, "; ".join(found[:5]))
-    return Stage("parses", PASSED, 1.0, parsed - began), imports
+    imports = VerdictStage("imports", FAILED if found else PASSED, 0.0 if found else 1.0, seconds, "; ".join(found[:5]))
+    return VerdictStage("parses", PASSED, 1.0, parsed - began), imports
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:

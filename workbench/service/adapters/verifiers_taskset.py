@@ -6,7 +6,7 @@
 
     __all__ = ["KernelTaskset"]
 
-and run ``eval kernels``. The server's address and token are in ``WORKBENCH_SERVICE_URL`` and
+and run ``vf-eval kernels``. The server's address and token are in ``WORKBENCH_SERVICE_URL`` and
 ``WORKBENCH_SERVICE_TOKEN``.
 """
 
@@ -25,13 +25,13 @@ __all__ = ["KernelTaskset"]
 
 
 class KernelTaskConfig(vf.TaskConfig):
-    """Where the server is; empty: as the environment says."""
+    """The server's address; empty: that of ``WORKBENCH_SERVICE_URL``."""
 
     url: str = ""
 
 
 class KernelConfig(vf.TasksetConfig):
-    """Which problems are tasks: all, or those whose ids begin with ``prefix``."""
+    """The choice of problems: those whose ids begin with ``prefix``."""
 
     task: KernelTaskConfig = KernelTaskConfig()
     prefix: str = ""
