@@ -49,6 +49,15 @@ def partition_size(
     return min(sizes)
 
 
+PARTITION_SIZES = (128, 256, 512, 1024, 2048)
+"""Partition sizes, in tokens, of the kernels with a block for each query head."""
+
+
+def longest_partitions(problem: PagedAttentionProblem) -> int:
+    """Return the longest of `PARTITION_SIZES` that still give every multiprocessor four blocks, or programs."""
+    return partition_size(problem, PARTITION_SIZES, blocks_per_multiprocessor=4)
+
+
 WANTED_IN_FLIGHT = 25_000
 """Least bytes that a multiprocessor should have in flight, from an H200's bandwidth times latency."""
 
