@@ -95,7 +95,7 @@ def _check_kernelbench(
     from workbench.judge import check_kernelbench, check_many
 
     used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "sandbox", "all_configs")}
-    used |= {"skip_elsewhere": not options.pop("elsewhere"), "op": op is not None}
+    used |= {"op": op is not None}
     unfit = [name for name, value in used.items() if value]
     if unfit:
         raise ArgumentError(

@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 
 from workbench.base.home import cache_part
-from workbench.base.own_files import own_folder, seal, sealed
+from workbench.base.own_files import seal, sealed
 from workbench.base.processes.compilers import CompilerRuns
-from workbench.base.progress import announce, tracked, waiting
+from workbench.base.progress import announce, waiting
 from workbench.driver.elf import read_elf
 from workbench.driver.library_files import runtime_path
 from workbench.errors import CompileError, DeviceUnavailableError, MissingToolError
@@ -74,7 +74,7 @@ def prepare(say: Callable[[str], object] = print) -> Path:
 
 
 def compiled(torch: Torch) -> Path:
-    """Return the library for ``torch``; compile it first (about a minute) unless the cache has it, whole.
+    """Return the library for ``torch``; compile it first (half a minute) unless the cache has it, whole.
 
     Raises DeviceUnavailableError for a build that cannot have a simulated GPU, MissingToolError without g++,
     CompileError if g++ refuses the sources, UnsafeFileError if another account owns or can write the cache.
@@ -93,42 +93,27 @@ def compiled(torch: Torch) -> Path:
         with waiting("waiting for another process that compiles torch's simulated device"):
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not sealed(path):
-            announce(f"compiling the simulated device for torch {torch.version}, once, about a minute")
+            announce(f"compiling the simulated device for torch {torch.version}, once, half a minute")
             _compile([one for one in sources if one.suffix == ".cpp"], torch, path)
     return path
 
 
 def _compile(sources: list[Path], torch: Torch, path: Path) -> None:
-    """Compile and link the library. An interrupted call ends its compilers; the next one finds the finished objects."""
+    """Compile and link the library. An interrupted call ends its compiler.
+
+    The sources are one unit: torch's headers cost more than all of them, and are read once.
+    """
     headers = (torch.folder / "include", torch.folder / "include/torch/csrc/api/include", tools.cuda_include())
     include = [f"-I{folder}" for folder in headers]
-    kept = own_folder(path.with_suffix(".objects"))
-    missing = [one for one in sources if not sealed(kept / f"{one.stem}.o")]
-    with CompilerRuns() as compilers:
-
-        def compiled_one(source: Path) -> str:
-            return _made(compilers, kept / f"{source.stem}.o", "g++", *_FLAGS, *include, "-c", str(source))
-
-        for log in tracked(
-            compilers.each(compiled_one, missing), " files of torch's simulated device compiled", len(missing)
-        ):
-            if log:
-                raise CompileError(f"g++ refused the operators of torch {torch.version}:", log)
-        libraries = ["-ltorch_cpu", "-ltorch_cuda", "-lc10", "-lc10_cuda"]
-        objects = [str(kept / f"{one.stem}.o") for one in sources]
-        with waiting("linking torch's simulated device"):
-            log = _made(compilers, path, "g++", "-shared", *objects, f"-L{torch.folder / 'lib'}", *libraries)
-        if log:
-            raise CompileError(f"The operators of torch {torch.version} do not link:", log)
-    shutil.rmtree(kept, ignore_errors=True)
-
-
-def _made(compilers: CompilerRuns, path: Path, *command: str) -> str:
-    """Run a compiler and seal the file that it makes; return the end of its error output if it fails, else ""."""
-    new = path.with_suffix(f"{path.suffix}.new")
-    status, log = compilers.run(*command, "-o", str(new))
+    *earlier, last = map(str, sources)
+    unit = [word for source in earlier for word in ("-include", source)] + [last]
+    libraries = [f"-L{torch.folder / 'lib'}", "-ltorch_cpu", "-ltorch_cuda", "-lc10", "-lc10_cuda"]
+    new = path.with_suffix(".new")
+    with CompilerRuns() as compilers, waiting("compiling torch's simulated device"):
+        status, log = compilers.run("g++", *_FLAGS, *include, "-shared", *unit, *libraries, "-o", str(new))
     if status:
-        return log[-4000:] or f"exit status {status}"
+        raise CompileError(
+            f"g++ refused the operators of torch {torch.version}:", log[-4000:] or f"exit status {status}"
+        )
     seal(new)
     new.replace(path)
-    return ""

@@ -54,7 +54,7 @@ def simulated_gpu(
         import torch
         x = torch.randn(1024, device="cuda")
 
-    The first use compiles a library of operators for the installed torch, which takes about a minute; ``workbench setup
+    The first use compiles a library of operators for the installed torch, which takes half a minute; ``workbench setup
     gpu`` does it ahead. A second call returns the same driver.
 
     Raises DeviceUnavailableError if torch is imported already, is not installed, or is not a build for CUDA 13,

@@ -1,210 +1,161 @@
 """The solution's process: torch's simulated device, ``ModelNew`` on it, one call after the other.
 
-Nothing here decides. After each call it sends the findings of the launches as JSON, then the bytes of the results and
-of the inputs; the judge's process compares those. The solution's code runs here and could change any of it: it reports
-functions of torch and of the workbench that are not as they were before the solution was loaded.
+Nothing here decides or is believed. What the process does to its device is recorded (`workbench.driver.recording`); the
+judge repeats the record in a process that the solution never enters, with inputs that this one has not seen.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
 import sys
 import threading
 import types
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.base.processes.channel import Channel
-from workbench.base.processes.ending import end_with, limit_memory
+import torch
 
-_POISON, _ORDINARY = 0xFF, 0x3C
-"""Bytes of memory before a call: NaN in every floating-point type; and small numbers, where launches are left out."""
-_POISONED_BYTES = 256 << 20
+from workbench.base.processes.ending import limit_memory
+from workbench.base.processes.forking import Main
+from workbench.driver import recording
+from workbench.judge import confinement
+from workbench.judge.kernelbench.seeding import seeded
+from workbench.ops.files import run_file
+
+RECORDS = 3
+"""Number of records behind the head of each answer."""
+
 _WATCHED = ("torch", "torch.nn.functional", "torch.cuda", "torch.random", "time")
 _WRAPPED_LATER = ("torch:manual_seed",)  # by torch._dynamo, when it is imported
-_NO_WORK = frozenset(
-    (
-        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "lift_fresh"),
-        *("_local_scalar_dense", "is_same_size", "set_", "resize_", "record_stream", "item", "_unsafe_view"),
-    )
-)
 
 
-def serve(channel: Channel, options: Mapping[str, Any], parent: int) -> None:
-    """Load the solution on a simulated device, and answer until the judge hangs up."""
-    end_with(parent)
-    simulate(options["model"], options["memory"])
-    solution = _Solution(options)
-    channel.send(b"")
-    while (content := channel.receive()) is not None:
-        for frame in solution.answer(content):
-            channel.send(frame)
+def serve() -> Main:
+    """Return the function that answers the requests to a solution's process: its options, the solution, then calls."""
+    made: list[_Solution] = []
+
+    def main(request: Any, send: Callable[[bytes], None]) -> None:
+        if not made:
+            made.append(_Solution(request))
+            send(b"{}")
+            return
+        for frame in made[0].answer(request):
+            send(frame)
+
+    return main
 
 
-def simulate(model: str, memory_mib: int) -> None:
-    """Give this process a simulated GPU as torch's device, before it imports torch."""
-    from workbench.driver.torch_device.starting import simulated_gpu
-
-    simulated_gpu(model, memory_bytes=memory_mib << 20, force=True)
+def warm_up() -> None:
+    """Use, before the fork, what imports modules at its first use."""
+    with seeded(0):
+        torch.save(torch.nn.Linear(2, 2).state_dict(), io.BytesIO())
 
 
 class _Solution:
     def __init__(self, options: Mapping[str, Any]):
-        from workbench.analysis.device_models import device_model
-        from workbench.analysis.launches import Launches
-        from workbench.analysis.watching import Watch, watch
-
-        self._launches, self._idle = Launches(), list[str]()
-        model = device_model(options["model"])
-        self._watch = lambda idle: watch(
-            Watch(self._launches, model, True, not idle, options["seconds"], idle=self._idle if idle else None)
-        )
-        self._watch(False)
-        import torch
-        import torch.utils.cpp_extension
-        import triton  # noqa: F401
-
+        sys.path[:] = options["path"]
+        os.chdir(options["working_folder"])
         torch.cuda.init()
         _keep_builds(Path(options["folder"]))
         limit_memory(options["memory"])
-        from workbench.judge import confinement
-
         if not confinement.unavailable():
             confinement.confine()
+        self._made: Any = None  # the class ModelNew
+        self._made: Any = None  # the class ModelNew
         self._given: list[Any] = []
+        self._told: dict[str, Any] = {}  # of the present call, also if it fails
         self._before = _functions()
 
     def answer(self, content: bytes) -> Iterator[bytes]:
-        import torch
-
+        """Yield the head of an answer, and `RECORDS` records."""
         request = torch.load(io.BytesIO(content), weights_only=False)
+        act = self._load if "solution" in request else self._call
+        records: list[bytes] = []
         try:
-            frames = self._load(request) if "solution" in request else self._call(request)
+            head = act(request, records)
         except BaseException as error:
-            frames = [{"failed": _outcome(error), "message": _said(error)} | self._found()]
-        for frame in frames:
-            yield frame if isinstance(frame, bytes) else json.dumps(frame).encode()
+            records.append(recording.take())  # a launch may have failed: repeated, it says where
+            head = self._told | {"failed": _outcome(error), "message": _said(error)}
+        yield json.dumps(head | self._tampered()).encode()
+        yield from (records + [b""] * RECORDS)[:RECORDS]
 
-    def _load(self, request: Mapping[str, Any]) -> list[Any]:
-        from workbench.judge.kernelbench.seeding import seeded
-        from workbench.ops.files import run_file
-
-        module = run_file(Path(request["solution"]))
-        made = getattr(module, "ModelNew", None)
-        if not callable(made):
-            raise ImportError(f"{module.__name__}.py has no class ModelNew")
+    def _load(self, request: Mapping[str, Any], records: list[bytes]) -> dict[str, Any]:
+        """Load the solution's file, the first time, and make its model."""
+        if self._made is None:
+            recording.start(request["addresses"])
+            module = run_file(Path(request["solution"]))
+            self._made = getattr(module, "ModelNew", None)
+            if not callable(self._made):
+                raise ImportError(f"{module.__name__}.py has no class ModelNew")
+        self._given = []
         with seeded(request["seed"]):
-            self._model = made(*request["init"])
+            self._model = self._made(*request["init"])
         own = self._model.state_dict()
         missing = [name for name, value in request["state"].items() if not _fits(own.get(name), value)]
         matching = {name: value for name, value in request["state"].items() if name not in missing}
         self._model.load_state_dict(matching, strict=False)
         self._model = self._model.cuda()
-        return [{"missing": missing} | self._found()]
+        records.append(recording.take())
+        return {"missing": missing}
 
-    def _call(self, request: Mapping[str, Any]) -> list[Any]:
-        import torch
-
+    def _call(self, request: Mapping[str, Any], records: list[bytes]) -> dict[str, Any]:
+        """Return the head; add records of the inputs' memory, of the call, and of what it then frees."""
         self._fill(request["inputs"])
-        idle = request["idle"]
-        _poison(_ORDINARY if idle else _POISON)
-        self._launches.take()
-        self._idle.clear()
+        records.append(recording.take())
+        self._told = {"given": [_row(one) for one in self._given if isinstance(one, torch.Tensor)]}
         threads = set(threading.enumerate())
-        self._watch(idle)
         start, end, last = (torch.cuda.Event(enable_timing=True) for _ in range(3))
-        torch.cuda.synchronize()
-        start.record()
-        with torch.no_grad(), _operators() as operators:
+        start.record()  # from here on streams have clocks
+        with torch.no_grad():
             returned = self._model(*self._given)
         end.record()
         torch.cuda.synchronize()
         last.record()
         several = returned if isinstance(returned, tuple | list) else (returned,)
-        strange = [type(one).__name__ for one in several if type(one) is not torch.Tensor]
-        head: dict[str, Any] = self._found() | {
+        strange = [_kind(one) for one in several if type(one) is not torch.Tensor or not one.is_cuda]
+        head = self._told | {
             "strange": strange,
-            "operators": dict(operators),
-            "seconds": start.elapsed_time(last) / 1e3,
             "late": end.elapsed_time(last) / 1e3,
             "threads": len(set(threading.enumerate()) - threads),
-            "outputs": [],
+            "outputs": [] if strange else [_row(one) for one in several],
         }
-        if strange:
-            return [head]
-        head["outputs"] = [[str(one.dtype).removeprefix("torch."), list(one.shape)] for one in several]
-        inputs = [one for one in self._given if isinstance(one, torch.Tensor)]
-        return [head, *map(content_of, several), *map(content_of, inputs)]
+        records.append(recording.take())
+        del returned, several
+        records.append(recording.take())
+        return head
 
     def _fill(self, inputs: list[Any]) -> None:
-        """Put other inputs into the storage of the earlier ones."""
-        import torch
-
-        if not self._given:
-            self._given = [one.cuda() if isinstance(one, torch.Tensor) else one for one in inputs]
-            return
+        """Put other inputs into the storage of the earlier ones; the record has their memory, not their values."""
+        given = [*self._given, *inputs[len(self._given) :]]
         for index, value in enumerate(inputs):
-            here = self._given[index]
-            if isinstance(value, torch.Tensor) and here.shape == value.shape:
+            here = given[index]
+            if not isinstance(value, torch.Tensor):
+                given[index] = value
+                continue
+            if not isinstance(here, torch.Tensor) or not here.is_cuda or here.shape != value.shape:
+                given[index] = here = torch.empty_like(value, device="cuda")
+            with recording.paused():
                 here.copy_(value)
-            else:
-                self._given[index] = value.cuda() if isinstance(value, torch.Tensor) else value
+        self._given = given
 
-    def _found(self) -> dict[str, Any]:
-        from workbench.judge.launching import finding_record
-        from workbench.ptx.findings import ORDER
-
-        kept = self._launches
-        notes = {(one.kernel, one.sides): one for row in kept for one in row.report.notes if one.kind == ORDER}
-        return {
-            "launches": len(kept) + len(kept.faults) + len(self._idle),
-            "findings": [finding_record(one, ()) for one in kept.findings][:32],
-            "notes": [finding_record(one, ())["message"] for one in notes.values()],
-            "ptx": list(dict.fromkeys(one.kernel.ptx for one in kept))[:8],
-            "tampered": [name for name, function in self._before.items() if _now(name) is not function],
-        }
+    def _tampered(self) -> dict[str, Any]:
+        return {"tampered": [name for name, function in self._before.items() if _now(name) is not function]}
 
 
-def content_of(tensor: Any) -> bytes:
-    """Return the bytes of a tensor's elements, in row-major order."""
-    import torch
-
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+def _kind(value: Any) -> str:
+    place = f" on {value.device}" if hasattr(value, "is_cuda") and not value.is_cuda else ""
+    return f"{type(value).__name__}{place}"
 
 
-@contextlib.contextmanager
-def _operators() -> Iterator[Counter[str]]:
-    """Count torch's operators within the block, except those that compute nothing."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    found: Counter[str] = Counter()
-
-    class Counting(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            name = func._schema.name.partition("::")[2]
-            views = any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
-            if not views and name not in _NO_WORK:
-                found[name] += 1
-            return func(*args, **(kwargs or {}))
-
-    with Counting():
-        yield found
-
-
-def _poison(byte: int) -> None:
-    """Fill what the allocator gives next, of small and of large blocks."""
-    import torch
-
-    torch.cuda.empty_cache()
-    blocks = [torch.empty(1 << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
-    blocks.append(torch.empty(_POISONED_BYTES, dtype=torch.uint8, device="cuda"))
-    for one in blocks:
-        one.fill_(byte)
+def _row(tensor: Any) -> dict[str, Any]:
+    """Return a tensor's place on the device."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    return {
+        "type": str(plain.dtype).removeprefix("torch."), "address": plain.data_ptr() if plain.numel() else 0,
+        "sizes": list(plain.shape), "strides": list(plain.stride()),
+    }  # fmt: skip
 
 
 def _fits(own: Any, value: Any) -> bool:
@@ -220,8 +171,6 @@ def _keep_builds(folder: Path) -> None:
 
 def _functions() -> dict[str, Any]:
     """Return the functions and classes that a solution must not replace, by name."""
-    import torch
-
     found: dict[str, Any] = {}
     names = [*_WATCHED, *(name for name in list(sys.modules) if name.startswith("workbench."))]
     kinds = (types.FunctionType, types.BuiltinFunctionType, type)
@@ -242,8 +191,6 @@ def _now(name: str) -> Any:
 
 
 def _outcome(error: BaseException) -> str:
-    import torch
-
     if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
         return "memory"
     compiling = type(error).__name__ in ("CompilationError", "CompileError", "CompileTimeAssertionFailure")

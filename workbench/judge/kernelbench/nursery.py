@@ -1,0 +1,117 @@
+"""The process that forks those of KernelBench's format: it has torch, its simulated device and Triton, and no solution.
+
+Imports cost seconds, a fork costs milliseconds. The server never initializes CUDA, nor counts devices, because neither
+torch nor the simulated driver works in a process that was forked after that. It runs no code of a solution; a copy that
+does has temporary files of its own, is confined, and ends with all that it has started before the next one begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from unittest import mock
+
+from workbench.base.files import require_space
+from workbench.base.processes.fork_server import Child, ForkServer
+from workbench.base.processes.forking import Main
+from workbench.driver.torch_device import library
+from workbench.driver.torch_device.starting import simulated_gpu
+from workbench.judge import confinement
+
+CANDIDATE, REPLAY, COMPILE = "candidate", "replay", "compile"
+"""The role that runs a solution's code; those that repeat what it does, and compile the reference, are trusted."""
+
+
+class SolutionNursery(ForkServer):
+    """The process that forks the others, with a simulated GPU of ``model`` that has ``memory_mib`` MiB.
+
+    ``within`` is a command in front of its own, `workbench.judge.sandbox.command`. Hold ``lock`` while a copy that runs
+    a solution's code lives: one at a time.
+    """
+
+    def __init__(self, model: str, memory_mib: int, within: Callable[[Path], Sequence[str]] | None = None) -> None:
+        super().__init__(
+            f"{__name__}:prepare",
+            *(model, memory_mib),
+            scratch="workbench-kernelbench-",
+            marked=True,
+            variables={"OMP_NUM_THREADS": "1"},
+            within=within,
+        )
+        self.lock = threading.RLock()
+
+    def start(self) -> None:
+        """Start the server unless it runs; first compile the simulated device, where the user sees that, if need be."""
+        installed = library.installed_torch()
+        if installed is not None and installed.problem is None:
+            library.compiled(installed)
+        super().start()
+
+    def fork(self, role: str, memory_mib: int | None = None) -> Child:
+        """Return a new copy in a role. Raises FileError where its disk is full."""
+        self.start()
+        assert self.folder is not None
+        require_space(self.folder)
+        return super().fork(role, memory_mib)
+
+
+_shared: dict[tuple[str, int], SolutionNursery] = {}
+
+
+def shared(model: str, memory_mib: int) -> SolutionNursery:
+    """Return the nursery of this process for a GPU, which lives as long as the process: making it takes seconds."""
+    return _shared.setdefault((model, memory_mib), SolutionNursery(model, memory_mib))
+
+
+# -- in the process that forks ------------------------------------------------------------------------------------
+
+
+def prepare(model: str, memory_mib: int, folder: str) -> Callable[[str], Main]:
+    """Start the simulated device and import what solutions use; return the function of a copy in a role."""
+    simulated_gpu(model, memory_bytes=memory_mib << 20, force=True)  # before torch is imported
+    import torch
+
+    torch.set_num_threads(1)
+    import triton.backends.nvidia.compiler
+    import triton.compiler
+    import triton.experimental.gluon  # by Triton's launcher
+    from triton.runtime.cache import triton_key
+
+    with _without_counting_devices():
+        import torch.utils.cpp_extension
+
+        _ = triton.runtime.driver.active.utils  # builds and loads the C part of its launcher
+    triton_key()  # reads all of Triton, 461 MB, and is kept
+
+    import workbench.analysis.prediction.predict
+    import workbench.launch.sim  # noqa: F401
+    from workbench.judge.kernelbench import candidate, compiled_reference, replay
+
+    candidate.warm_up()
+    confinement.hide_memory(True)
+    mains: dict[str, Callable[[], Main]] = {
+        CANDIDATE: candidate.serve, REPLAY: replay.serve, COMPILE: compiled_reference.serve,
+    }  # fmt: skip
+
+    def role(name: str) -> Main:
+        own = Path(folder, str(os.getpid()))
+        own.mkdir(mode=0o700)
+        os.environ["TMPDIR"] = str(own)
+        tempfile.tempdir = None
+        confinement.hide_memory(False)  # nothing of others is in it, and its mark can be read
+        return mains[name]()
+
+    return role
+
+
+@contextlib.contextmanager
+def _without_counting_devices() -> Iterator[None]:
+    """Keep imports from asking CUDA whether there is a device, after which no fork could use one."""
+    import torch
+
+    with mock.patch.object(torch.cuda, "is_available", return_value=True):
+        yield
