@@ -17,7 +17,6 @@ from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAtte
 from workbench.attention.ops.paged_attention.rules import (
     GRID,
     PAGE_SIZE,
-    PARTITION_SIZES,
     PARTITIONS,
     WHOLE_TILES,
     longest_partitions,
@@ -32,6 +31,7 @@ from workbench.attention.ops.paged_attention.triton_reduction import (
 from workbench.attention.ops.paged_attention.triton_tiles import (
     FEATURES,
     FP8_SUPPORT,
+    PARTITIONS_SPACE,
     POWERS_OF_TWO,
     TILE_IN_REGISTERS,
     TILE_IN_SHARED_MEMORY,
@@ -214,13 +214,7 @@ VARIANT = TritonVariant(
             arguments=ARGUMENTS | SCALES_OR_ONE | never_none(FEATURES),
         ),
     ),
-    space={
-        "BLOCK_SIZE": (8, 16, 32, 64, 128),
-        "TILE_TOKENS": (16, 32, 64, 128),
-        "PARTITION_SIZE": PARTITION_SIZES,
-        "num_warps": (1, 2, 4, 8),
-        "num_stages": (1, 2, 3),
-    },
+    space=PARTITIONS_SPACE,
     restrictions=RESTRICTIONS,
     layouts=("x", "nhd", "hnd"),
     dtypes=("float32", "float16", "bfloat16"),

@@ -14,12 +14,11 @@ import triton
 import triton.language as tl
 
 from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
-from workbench.attention.ops.cache_problem import SCALES_OR_ONE, attributes, never_none
+from workbench.attention.ops.cache_problem import SCALES_OR_ONE, never_none
 from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem
 from workbench.attention.ops.paged_attention.rules import (
     GRID,
     PAGE_SIZE,
-    PARTITION_SIZES,
     PARTITIONS,
     longest_partitions,
     num_partitions,
@@ -31,6 +30,7 @@ from workbench.attention.ops.paged_attention.triton_reduction import (
     partitions_at_once,
     tokens_of,
 )
+from workbench.attention.ops.paged_attention.triton_tiles import FEATURES, PARTITIONS_SPACE
 from workbench.attention.ops.paged_attention.workspace import partials
 from workbench.attention.ops.reshape_and_cache.triton_four_bits import has_e2m1, scale_of, unit_of, widen
 from workbench.attention.ops.rules import rules, tile_in_registers
@@ -160,8 +160,6 @@ def paged_attention_scaled_groups(
 _REGISTERS = 128
 """Largest number of registers of a thread with the default tiles."""
 
-FEATURES = attributes("alibi_slopes", "sinks")
-
 
 def _types(problem: PagedAttentionProblem) -> dict[str, str]:
     scalar = ELEMENT_TYPES[problem.dtype].triton
@@ -230,13 +228,7 @@ VARIANT = TritonVariant(
             arguments=ARGUMENTS | SCALES_OR_ONE | never_none(FEATURES),
         ),
     ),
-    space={
-        "BLOCK_SIZE": (8, 16, 32, 64, 128),
-        "TILE_TOKENS": (16, 32, 64, 128),
-        "PARTITION_SIZE": PARTITION_SIZES,
-        "num_warps": (1, 2, 4, 8),
-        "num_stages": (1, 2, 3),
-    },
+    space=PARTITIONS_SPACE,
     restrictions=RESTRICTIONS,
     layouts=LAYOUTS,
     dtypes=("float32", "float16", "bfloat16"),
