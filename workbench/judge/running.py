@@ -24,6 +24,7 @@ from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
 from workbench.launch.variables import Variables
 from workbench.ops.declared.elsewhere import Meaningless
+from workbench.ops.declared.shapes import SIZES
 from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.tensors.checks import real_parts
 from workbench.ops.values import Check, Launch
@@ -150,7 +151,7 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
     """Yield the check of each run of a description, and add to the notes. Raises Failed for the first that is wrong."""
     deadline = OwnDeadline(request["seconds"])
     description = valid(Description.of, request["description"])
-    for one in (description, *description.views.values()):
+    for one in (description, *description.views.values(), *description.sizes.values()):
         _check_room(one, request["memory"])
     loaded = _loaded(tuple(description.programs))
     problem = _case(request["case"]).problem(request["config"])
@@ -166,20 +167,38 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
 def _changed(
     case: Any, request: Mapping[str, Any], description: Description, name: str, notes: Notes
 ) -> Iterator[Check]:
-    """Yield the check of one run at the changed inputs of a case.
+    """Yield the check of one run at the changed inputs, or at other sizes, of a case.
 
     Raises Meaningless where there is nothing to compare with, and Failed if the run or its result is wrong.
     """
-    changed = case.elsewhere(name)
-    if changed is None:
+    if name in SIZES:
+        changed, launches = _reshaped(case, name), description.sizes.get(name)
+    else:
+        changed, launches = case.elsewhere(name), description
+    if changed is None or launches is None:
         raise Meaningless("its values are its own")
-    changed.require_meaning()
+    if launches is description:
+        changed.require_meaning()
     index, last_warp_first = list(enumerate(ORDERS))[-1]
-    problem = _case(request["case"]).problem(request["config"])
-    buffers = Buffers(changed.inputs(problem), description.workspace, index, description.contiguous)
+    problem = changed.problem() if launches is not description else _case(request["case"]).problem(request["config"])
+    buffers = Buffers(changed.inputs(problem), launches.workspace, index, launches.contiguous)
     loaded = _loaded(tuple(description.programs))
-    notes |= _launch_all(description, loaded, buffers, last_warp_first, OwnDeadline(request["seconds"]))
+    notes |= _launch_all(launches, loaded, buffers, last_warp_first, OwnDeadline(request["seconds"]))
     yield _compared(changed, buffers, f"seed {request['seeds'][0]}, {ORDERS[last_warp_first]}", description.programs)
+
+
+def _reshaped(case: Any, name: str) -> Any:
+    """Return a case at other sizes. Raises Meaningless if its reference has no finite answer there."""
+    found = case.reshaped().get(name)
+    if found is None:
+        raise Meaningless("it has no other sizes")
+    try:
+        answers = found.reference().values()
+    except Exception as error:
+        raise Meaningless(f"the reference raises {type(error).__name__}") from error
+    if any(one.is_floating_point() and not bool(real_parts(one).isfinite().all()) for one in answers):
+        raise Meaningless("the reference is not finite")
+    return found
 
 
 def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any], _: Notes) -> Iterator[Check]:
