@@ -18,6 +18,7 @@ from workbench.base import by_value
 from workbench.base.busy import OwnDeadline
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
+from workbench.judge.changed_cases import ChangedCases
 from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
 from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse, valid
 from workbench.judge.notes import notes_on_code
@@ -42,6 +43,9 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     comes by value, ``variant``, instead of a description, with its ``config``.
     """
     sys.path[:] = request["path"]
+    if "changes" in request:
+        _judge_changes(request, answer)
+        return
     try:
         cases = _cases(request["case"], request["seeds"])
         if request.get("description") is None and request.get("variant") is None:
@@ -55,14 +59,19 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
         return
     fields: dict[str, Any] = {}
     try:
-        if "changes" in request:
-            description = valid(Description.of, request["description"])
-            for name in request["changes"]:
-                fields[name] = {}
-                _judge(functools.partial(_changed, cases[0], request, description, name), fields[name].update)
-        else:
-            checks = _checks if request.get("variant") is None else _checks_of_values
-            _judge(functools.partial(checks, cases, request), fields.update)
+        checks = _checks if request.get("variant") is None else _checks_of_values
+        _judge(functools.partial(checks, cases, request), fields.update)
+    finally:
+        answer(fields)
+
+
+def _judge_changes(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
+    fields: dict[str, dict[str, Any]] = {}
+    try:
+        description = valid(Description.of, request["description"])
+        for name in request["changes"]:
+            fields[name] = {}
+            _judge(functools.partial(_changed, request, description, name), fields[name].update)
     finally:
         answer(fields)
 
@@ -95,6 +104,9 @@ def _case(content: bytes) -> Any:
 
 _recent: dict[tuple[bytes, int], Any] = {}
 """Cases of the latest request by content and seed: later requests often have the same inputs."""
+
+
+_changed_cases = ChangedCases()
 
 
 def _cases(content: bytes, seeds: Sequence[int]) -> list[Any]:
@@ -163,23 +175,19 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
     yield from _checks_of_views(cases[0].viewed(), request, description, loaded, deadline)
 
 
-def _changed(
-    case: Any, request: Mapping[str, Any], description: Description, name: str, notes: Notes
-) -> Iterator[Check]:
+def _changed(request: Mapping[str, Any], description: Description, name: str, notes: Notes) -> Iterator[Check]:
     """Yield the check of one run at the changed inputs of a case.
 
     Raises Meaningless where there is nothing to compare with, and Failed if the run or its result is wrong.
     """
-    changed = case.elsewhere(name)
-    if changed is None:
-        raise Meaningless("its values are its own")
-    changed.require_meaning()
+    content, [seed] = request["case"], request["seeds"]
+    changed = _changed_cases.get(content, _case(content).override(seed=seed), name)
     index, last_warp_first = list(enumerate(ORDERS))[-1]
-    problem = _case(request["case"]).problem(request["config"])
+    problem = _case(content).problem(request["config"])
     buffers = Buffers(changed.inputs(problem), description.workspace, index, description.contiguous)
     loaded = _loaded(tuple(description.programs))
     notes |= _launch_all(description, loaded, buffers, last_warp_first, OwnDeadline(request["seconds"]))
-    yield _compared(changed, buffers, f"seed {request['seeds'][0]}, {ORDERS[last_warp_first]}", description.programs)
+    yield _compared(changed, buffers, f"seed {seed}, {ORDERS[last_warp_first]}", description.programs)
 
 
 def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any], _: Notes) -> Iterator[Check]:
