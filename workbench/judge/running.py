@@ -124,16 +124,18 @@ class _Loaded:
     def __init__(self, texts: tuple[str, ...]):
         self.programs = [valid(Program, text) for text in texts]
         self._texts = texts
-        self._kernels: dict[tuple[int, str, str], CompiledKernel] = {}
+        self._kernels: dict[tuple[int, str, str, int, int], CompiledKernel] = {}
 
     def kernel(self, one: KernelLaunch) -> CompiledKernel:
         """Return the kernel of a launch; parameters behind its arguments are scratch memory that Triton appended."""
-        known = one.program, one.entry, one.label
+        passed = len(one.arguments)
+        known = one.program, one.entry, one.label, passed, one.scratch_bytes
         if known not in self._kernels:
-            self._kernels[known] = kernel_of(self._texts[one.program], one.entry, one.label)
-        kernel, passed = self._kernels[known], len(one.arguments)
-        behind = tuple(replace(parameter, scratch=True) for parameter in kernel.parameters[passed:])
-        return replace(kernel, parameters=kernel.parameters[:passed] + behind, scratch_bytes=one.scratch_bytes)
+            kernel = kernel_of(self._texts[one.program], one.entry, one.label)
+            behind = tuple(replace(parameter, scratch=True) for parameter in kernel.parameters[passed:])
+            parameters = kernel.parameters[:passed] + behind
+            self._kernels[known] = replace(kernel, parameters=parameters, scratch_bytes=one.scratch_bytes)
+        return self._kernels[known]
 
 
 # One at a time: the requests about a candidate's case come one after the other, and a program may take much memory.
