@@ -20,9 +20,9 @@ import workbench as wb
 from workbench.base.home import cuda_sources
 from workbench.base.terminal import say
 from workbench.errors import WorkbenchError
-from workbench.ops.own import Input
-from workbench.ops.own.files import run_file
-from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.declared import Input
+from workbench.ops.files import run_file
+from workbench.ops.tensors.tensor_type import TensorType
 from workbench.proof import Proof
 from workbench.proof.family import Family
 from workbench.proof.proving import prove_family

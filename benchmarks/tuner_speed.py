@@ -20,13 +20,13 @@ from unittest import mock
 import torch
 
 from workbench import ops
+from workbench.attention.ops.named_case import NamedCase
 from workbench.base.trials.store import Store
 from workbench.launch import devices
-from workbench.ops.named_case import NamedCase
+from workbench.ops.declared.op import op
 from workbench.ops.op import Op
-from workbench.ops.own.inputs import randn
-from workbench.ops.own.op import op
-from workbench.ops.run_tensors import RunTensors
+from workbench.ops.tensors import RunTensors
+from workbench.ops.tensors.inputs import randn
 from workbench.ops.tuned import lookup
 from workbench.ops.variant import Check, Config, Restriction, TorchVariant
 from workbench.toolchain import nvrtc_client

@@ -160,6 +160,56 @@ def test_the_bench_knows_nothing_of_the_running_example(texts):
     assert outsiders(texts, "workbench.attention") == []
 
 
+def offered(text: str) -> set[str]:
+    """The public names of a module: those of ``__all__`` and its table, or those that it defines."""
+    stated: set[str] = set()
+    defined: set[str] = set()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+            defined |= names
+            if names & {"__all__", "_LAZY"}:
+                stated |= {one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant)}
+    return stated or {name for name in defined if not name.startswith("_")}
+
+
+def inner_names(texts: Mapping[str, str], room: str, pages: set[str]) -> list[str]:
+    """The names that a room imports from modules of other rooms, except public ones of modules that have a page."""
+    found = []
+    for name, text in texts.items():
+        if f"{name}.".startswith(f"{room}."):
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.ImportFrom) and not f"{node.module}.".startswith(f"{room}."):
+                    module = node.module or ""
+                    for alias in node.names if module in texts else ():
+                        full = f"{module}.{alias.name}"
+                        if full not in pages and not (module in pages and alias.name in offered(texts[module])):
+                            found.append(f"{name}: {full}")
+    return found
+
+
+def test_the_running_example_uses_public_names_alone(texts):
+    contents = (CHECKOUT / "docs" / "contents.md").read_text()
+    assert inner_names(texts, "workbench.attention", {*re.findall(r"^docs/api/(\S+)$", contents, re.MULTILINE)}) == []
+
+
+def test_an_inner_name_is_found():
+    texts = {
+        "workbench.a": "from workbench.b import seen, hidden\ndef late():\n    from workbench.b.inner import x",
+        "workbench.a.own": "from workbench.b import page\nfrom workbench.b.page import f, _g",
+        "workbench.b": "_LAZY = {'seen': 'workbench.b.inner'}\n__all__ = [*_LAZY]",
+        "workbench.b.inner": "x = 1",
+        "workbench.b.page": "def f(): ...\ndef _g(): ...",
+    }
+    assert inner_names(texts, "workbench.a", {"workbench.b", "workbench.b.page"}) == [
+        "workbench.a: workbench.b.hidden",
+        "workbench.a: workbench.b.inner.x",
+        "workbench.a.own: workbench.b.page._g",
+    ]
+
+
 def test_an_outsider_is_found():
     late = "if TYPE_CHECKING:\n    def f():\n        from workbench.room.a import x"
     texts = {"workbench.room": "", "workbench.room.a": "import workbench.room", "workbench.b": late}

@@ -34,12 +34,12 @@ _LAZY = {
     "simulated_driver": "workbench.driver",
     "simulated_gpu": "workbench.driver.torch_device",
     "simulated_triton": "workbench.driver.triton.driver",
-    "op": "workbench.ops.own",
-    "step": "workbench.ops.own",
-    "randn": "workbench.ops.own",
-    "rand": "workbench.ops.own",
-    "randint": "workbench.ops.own",
-    "full": "workbench.ops.own",
+    "op": "workbench.ops.declared",
+    "step": "workbench.ops.declared",
+    "randn": "workbench.ops.declared",
+    "rand": "workbench.ops.declared",
+    "randint": "workbench.ops.declared",
+    "full": "workbench.ops.declared",
 }
 
 __all__ = ["WorkbenchError", "__version__", *_LAZY]
@@ -65,12 +65,12 @@ if TYPE_CHECKING:
     from workbench.launch import trace_kernel as trace_kernel
     from workbench.ops import compile as compile
     from workbench.ops import variants as variants
-    from workbench.ops.own import full as full
-    from workbench.ops.own import rand as rand
-    from workbench.ops.own import randint as randint
-    from workbench.ops.own import randn as randn
-    from workbench.ops.own import step as step
-    from workbench.ops.own.op import op as op
+    from workbench.ops.declared import full as full
+    from workbench.ops.declared import rand as rand
+    from workbench.ops.declared import randint as randint
+    from workbench.ops.declared import randn as randn
+    from workbench.ops.declared import step as step
+    from workbench.ops.declared.op import op as op
     from workbench.ops.tracing import trace as trace
     from workbench.proof import prove as prove
     from workbench.ptx.tensor_map import TensorMap as TensorMap

@@ -21,7 +21,7 @@ from workbench.analysis.difference.lines import COUNTS, line_changes
 from workbench.base.documents import COMPARED, document
 from workbench.cli import main
 from workbench.errors import ArgumentError, DocumentError, UnknownNameError
-from workbench.ops.own.files import load_op
+from workbench.ops.files import load_op
 
 OPS = """
 import workbench as wb

@@ -285,12 +285,12 @@ def declare(op):
 _PATCHES = """
 import torch
 import workbench.judge.buffers, workbench.judge.judge, workbench.judge.running, workbench.judge.verdict
-import workbench.ops.own.case, workbench.ops.own.contract
+import workbench.ops.declared.case, workbench.ops.declared.contract
 from workbench.ops.values import Check
 
 right = lambda *args, **options: Check(0.0, 1.0, True)
-workbench.ops.own.contract.Contract.check = right
-workbench.ops.own.case.OwnCase.check = right
+workbench.ops.declared.contract.Contract.check = right
+workbench.ops.declared.case.DeclaredCase.check = right
 workbench.judge.running._compared = right
 workbench.judge.running._judge = lambda *args: {"max_error": 0.0, "bound": 1.0}
 workbench.judge.verdict.Verdict.ok = property(lambda self: True)

@@ -24,7 +24,7 @@ from workbench.base.processes.ending import children_of
 from workbench.cli import main
 from workbench.judge import Judge, NoSandbox, nursery
 from workbench.judge.sandbox import command
-from workbench.ops.own.files import load_op
+from workbench.ops.files import load_op
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The judge gives an own op's kernels views of each case's inputs, where their declaration takes them."""
+"""The judge gives a declared op's kernels views of each case's inputs, where their declaration takes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import workbench as wb
 from workbench.judge.buffers import Buffers
 from workbench.ops import registry
-from workbench.ops.own.views import ViewedCase, views_of
+from workbench.ops.declared.views import ViewedCase, views_of
 
 
 @pytest.fixture(autouse=True)

@@ -12,18 +12,18 @@ import torch
 from sampling import long_if
 
 import workbench as wb
+from workbench.attention.ops.named_case import NamedCase
 from workbench.ops import registry
+from workbench.ops.declared.case import DeclaredCase
+from workbench.ops.declared.cuda import DeclaredCuda
+from workbench.ops.declared.elsewhere import Elsewhere
+from workbench.ops.declared.op import DeclaredOp, DeclaredTorch
+from workbench.ops.declared.problem import DeclaredProblem
+from workbench.ops.declared.triton import DeclaredTriton
+from workbench.ops.declared.views import ViewedCase
 from workbench.ops.described_op import DescribedOp
-from workbench.ops.named_case import NamedCase
-from workbench.ops.own.case import OwnCase
-from workbench.ops.own.cuda import OwnCuda
-from workbench.ops.own.elsewhere import Elsewhere
-from workbench.ops.own.op import OwnOp, OwnTorch
-from workbench.ops.own.problem import OwnProblem
-from workbench.ops.own.triton import OwnTriton
-from workbench.ops.own.views import ViewedCase
-from workbench.ops.run_tensors import RunTensors
 from workbench.ops.steps import CudaStep
+from workbench.ops.tensors import RunTensors
 from workbench.ops.values import Check
 from workbench.ops.variant import CudaVariant, TorchVariant
 from workbench.toolchain.source import read_source
@@ -97,7 +97,7 @@ CUDA = CudaVariant(
 
 
 @pytest.fixture
-def declared() -> Iterator[OwnOp]:
+def declared() -> Iterator[DeclaredOp]:
     before = dict(registry.OWN)
 
     @wb.op(name="scaled")
@@ -112,7 +112,7 @@ def declared() -> Iterator[OwnOp]:
 
 
 @pytest.fixture
-def described(declared: OwnOp) -> DescribedOp:
+def described(declared: DeclaredOp) -> DescribedOp:
     @wb.op(tensors=Rows, in_place=("out",))
     def scaled_rows(t: Rows) -> Sizes:
         return Sizes(t.x.shape[1])
@@ -136,7 +136,7 @@ DEFAULT = ("right", "its input")
 
 
 @pytest.mark.parametrize("name", [long_if(name not in DEFAULT, name) for name in MUTANTS])
-def test_either_form_gets_the_same_verdict(declared: OwnOp, described: DescribedOp, name: str):
+def test_either_form_gets_the_same_verdict(declared: DeclaredOp, described: DescribedOp, name: str):
     text, outcome = MUTANTS[name]
     source = KERNEL.replace(STORE, text)
     verdicts = [wb.check(op, source, variants="cuda", seeds=[3]).verdicts[0] for op in (described, declared)]
@@ -145,7 +145,7 @@ def test_either_form_gets_the_same_verdict(declared: OwnOp, described: Described
     assert len(lines) == 1
 
 
-def test_the_reference_is_not_judged_and_other_torch_variants_are(declared: OwnOp, described: DescribedOp):
+def test_the_reference_is_not_judged_and_other_torch_variants_are(declared: DeclaredOp, described: DescribedOp):
     declared.torch(lambda x: x + x, name="sum")
     declared.torch(lambda x: 3 * x, name="wrong")
     outcomes = {one.variant: one.outcome for one in wb.check(declared, seeds=1)}
@@ -153,12 +153,22 @@ def test_the_reference_is_not_judged_and_other_torch_variants_are(declared: OwnO
     assert [one.outcome for one in wb.check(described, seeds=1)] == ["ok", "ok"]
 
 
-KINDS = {OwnOp, OwnTorch, OwnCuda, OwnTriton, OwnCase, ViewedCase, Elsewhere, OwnProblem, NamedCase}
+KINDS = {
+    DeclaredOp,
+    DeclaredTorch,
+    DeclaredCuda,
+    DeclaredTriton,
+    DeclaredCase,
+    ViewedCase,
+    Elsewhere,
+    DeclaredProblem,
+    NamedCase,
+}
 
 
 def asks_for(text: str) -> list[str]:
     """The kinds of ops, variants and cases that a module's text tells apart."""
-    names = {one.__name__ for one in KINDS} - {"OwnCase", "OwnProblem"}
+    names = {one.__name__ for one in KINDS} - {"DeclaredCase", "DeclaredProblem"}
     found = []
     for node in ast.walk(ast.parse(text)):
         called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
@@ -181,10 +191,10 @@ def test_only_ops_tell_kinds_of_ops_apart():
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("isinstance(op, OwnOp)", ["OwnOp"]),
-        ("isinstance(op, (int, Op | OwnOp))", ["OwnOp"]),
+        ("isinstance(op, DeclaredOp)", ["DeclaredOp"]),
+        ("isinstance(op, (int, Op | DeclaredOp))", ["DeclaredOp"]),
         ("hasattr(case, 'contract')", ["contract"]),
-        ("match op:\n    case OwnOp(): pass", ["OwnOp"]),
+        ("match op:\n    case DeclaredOp(): pass", ["DeclaredOp"]),
         ("isinstance(op, Op)", []),
     ],
 )

@@ -12,7 +12,7 @@ import torch
 import workbench as wb
 from workbench.base import by_value
 from workbench.judge import describing, running
-from workbench.ops.own.contract import Contract
+from workbench.ops.declared.contract import Contract
 from workbench.ptx import Program
 
 KERNEL = r"""

@@ -8,9 +8,9 @@ from sampling import long_if
 
 import workbench as wb
 from workbench.judge import Judge
-from workbench.ops.own.arithmetic import unit
-from workbench.ops.own.case import OwnCase
-from workbench.ops.own.elsewhere import CHANGES, Elsewhere, Meaningless
+from workbench.ops.declared.arithmetic import unit
+from workbench.ops.declared.case import DeclaredCase
+from workbench.ops.declared.elsewhere import CHANGES, Elsewhere, Meaningless
 
 ROWS, COLS = 4, 40
 HEAD = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n"
@@ -118,7 +118,7 @@ def test_other_values_can_be_left_out():
 )
 def test_values_without_a_meaning_are_left_out(given, reference, change: str, reason: str):
     case = wb.op(reference, name="without_meaning").case("small", x=given)
-    assert isinstance(case, OwnCase)
+    assert isinstance(case, DeclaredCase)
     with pytest.raises(Meaningless, match=reason):
         Elsewhere(case, change).require_meaning()
 

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import workbench as wb
+from workbench.attention.ops.named_case import NamedCase
+from workbench.attention.ops.rules import rules
 from workbench.base import by_value
 from workbench.errors import ArgumentError, ConfigurationError
 from workbench.ops import registry
 from workbench.ops.described_op import DescribedOp
-from workbench.ops.named_case import NamedCase
-from workbench.ops.rules import rules
-from workbench.ops.run_tensors import RunTensors, made
 from workbench.ops.steps import CudaStep
+from workbench.ops.tensors import RunTensors, made
 from workbench.ops.values import Check, Config
 from workbench.ops.variant import CudaVariant, TorchVariant
 from workbench.toolchain.source import read_source
@@ -220,7 +220,7 @@ def test_it_goes_to_another_process_and_is_declared_again(op: DescribedOp):
         ({"in_place": ("nothing",)}, "in_place: got 'nothing'; allowed: pages, bias, out, workspace"),
         ({"outputs": ("nothing",)}, "outputs: got 'nothing'"),
         ({"labels": {"nothing": "x"}}, "labels: got 'nothing'"),
-        ({"tensors": dict}, "a dataclass of workbench.ops.run_tensors.RunTensors"),
+        ({"tensors": dict}, "a dataclass of workbench.ops.tensors.RunTensors"),
         ({"tolerance": 0.1}, "The cases of a described op say what is right"),
         ({"name": "paged_attention"}, "a name that no installed package's op has"),
     ],

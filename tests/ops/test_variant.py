@@ -8,8 +8,14 @@ import pytest
 
 from workbench import ops, toolchain
 from workbench.errors import ConfigurationError
+from workbench.launch import devices
 
 OP = ops.get("paged_attention")
+
+
+@pytest.fixture(scope="module")
+def sim():
+    return devices.get("sim")
 
 
 @pytest.mark.parametrize(

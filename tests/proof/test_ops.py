@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import workbench as wb
 from workbench.cli import main
-from workbench.ops.own.data_facts import check_facts
+from workbench.ops.tensors.data_facts import check_facts
 
 pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
 
@@ -21,7 +21,7 @@ FILE = Path(__file__).parent / "own_ops.py"
 
 @pytest.fixture(scope="module")
 def ops():
-    from workbench.ops.own.files import load_op
+    from workbench.ops.files import load_op
 
     return {name: load_op(f"{FILE}:{name}") for name in ("scaled", "product", "picked")}
 

@@ -21,7 +21,7 @@ from workbench.analysis.launches import Launches
 from workbench.analysis.watching import Watch, watch
 from workbench.driver.simulated import current
 from workbench.errors import KernelFault, PredictedTimeWarning
-from workbench.ops.own.elsewhere import CHANGES
+from workbench.ops.declared.elsewhere import CHANGES
 from workbench.ptx import Finding
 
 HERE = Path(__file__).parent
@@ -159,7 +159,7 @@ TRITONS = [
 class Judged(NamedTuple):
     """The outcomes of an op's variant, by case; inputs of other magnitudes than the case's have their own rows.
 
-    With some draws it is also wrong for the ``structures``, by their names in `workbench.ops.own.elsewhere.CHANGES`.
+    With some draws it is also wrong for the ``structures``, named in `workbench.ops.declared.elsewhere.CHANGES`.
     """
 
     op: str

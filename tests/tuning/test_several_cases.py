@@ -10,7 +10,7 @@ import pytest
 
 import workbench as wb
 from workbench.errors import ArgumentError
-from workbench.ops.own.op import OwnOp
+from workbench.ops.declared.op import DeclaredOp
 from workbench.ops.tuned import lookup
 
 KERNEL = """
@@ -20,7 +20,7 @@ extern "C" __global__ void twice(float *out, const float *x, int n)
 _N = {"n": "x.numel()"}
 
 
-def doubled(name: str, *rules: str) -> OwnOp:
+def doubled(name: str, *rules: str) -> DeclaredOp:
     @wb.op(name=f"several_{name}")
     def function(x):
         return 2 * x

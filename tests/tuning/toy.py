@@ -18,10 +18,10 @@ from types import SimpleNamespace
 
 import torch
 
+from workbench.attention.ops.named_case import NamedCase
 from workbench.errors import CompileError, KernelFault, KernelTimeout
-from workbench.ops.named_case import NamedCase
 from workbench.ops.op import Op
-from workbench.ops.run_tensors import RunTensors
+from workbench.ops.tensors import RunTensors
 from workbench.ops.variant import Check, CudaStep, CudaVariant, Restriction, Variant
 from workbench.toolchain.occupancy import occupancy
 

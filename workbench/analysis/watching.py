@@ -33,7 +33,8 @@ class Watch:
     ``counts`` keeps launches even without checks or a trace. With a list as ``idle``, launches of the driver's clients
     do nothing, and their kernels' names are added to it. ``model`` is the GPU for which times are predicted, if the
     kernel is compiled for its architecture. Without ``fmad`` products and sums are not contracted (see
-    `LaunchOptions`).
+    `LaunchOptions`). With ``last_warp_first`` the warps of a block take turns in the opposite order, and asynchronous
+    copies land at once.
     """
 
     launches: Launches
@@ -45,6 +46,7 @@ class Watch:
     counts: bool = False
     idle: list[str] | None = None
     fmad: bool = True
+    last_warp_first: bool = False
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:
@@ -61,6 +63,8 @@ class Watch:
             checks=options.checks or self.checks,
             strict=options.strict or self.strict,
             fmad=options.fmad and self.fmad,
+            last_warp_first=options.last_warp_first or self.last_warp_first,
+            copies_early=options.copies_early or self.last_warp_first,
             statistics=options.statistics or self.trace,
             seconds_limit=seconds,
             idle_limit=IDLE_SECONDS if seconds is None and options.idle_limit is None else options.idle_limit,

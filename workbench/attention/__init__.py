@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.attention import kvcache
-from workbench.base.lazy import lazily
+from workbench.base.packages import lazily
 
 _OPS = (
     "causal_attention", "causal_attention_backward", "contiguous_attention", "copy_blocks", "gather_cache",

@@ -70,7 +70,7 @@ def compare_code(
 ) -> None:  # fmt: skip
     """Compare PTX and machine code of two variants, configurations, architectures or kernels side by side."""
     from workbench.comparison.code_comparison import compare_code as run
-    from workbench.ops.own.files import is_kernel_file, load_kernel, load_op
+    from workbench.ops.files import is_kernel_file, load_kernel, load_op
 
     for name, few in (("config", configs), ("arch", archs), ("variant", options["variants"] or ())):
         if len(few) > 2:
@@ -91,7 +91,7 @@ def compare_code(
 
 def _named(what: str | None, variant: str | None, configs: list[ConfigText], arch: str | None) -> dict[str, Any]:
     """Return ``op``, ``variant``, ``config`` and ``arch`` for a kernel of a file, for an op, or for figures alone."""
-    from workbench.ops.own.files import is_kernel_file, load_kernel, load_op
+    from workbench.ops.files import is_kernel_file, load_kernel, load_op
 
     if what is not None and is_kernel_file(what):
         return {"op": load_kernel(what, arch, configs[0].macros() if configs else None), "variant": variant}

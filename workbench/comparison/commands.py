@@ -50,7 +50,7 @@ def compare(
     """
     from workbench.comparison.compare import ComparedCases
     from workbench.comparison.compare import compare as run
-    from workbench.ops.own.files import load_op
+    from workbench.ops.files import load_op
     from workbench.ops.selection import configs_of
 
     found = load_op(op)
@@ -86,7 +86,7 @@ def trace(
 
     Of several cases --json prints one document a line.
     """
-    from workbench.ops.own.files import load_op
+    from workbench.ops.files import load_op
     from workbench.ops.selection import config_of
     from workbench.ops.tracing import trace as run
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.driver import recording
 from workbench.ptx.decode import readable
 from workbench.toolchain.source import declared_kernels
 
@@ -23,6 +24,8 @@ _known: weakref.WeakKeyDictionary[PtxKernel, tuple[str, ...]] = weakref.WeakKeyD
 def give_names(ptx: str, kernel: str, names: Sequence[str]) -> None:
     """Keep the names of the arguments of a kernel that Triton compiled, until a module with this PTX is launched."""
     _given[kernel, hash(ptx)] = tuple(names)
+    if recording.is_recorded():
+        recording.log_names(kernel, names)
 
 
 def names_of(kernel: PtxKernel) -> tuple[str, ...]:

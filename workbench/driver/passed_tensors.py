@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.watching import watched
+from workbench.driver import recording
 from workbench.ptx.buffers import described, span_of
 from workbench.ptx.extents import Extent
 
@@ -27,8 +28,13 @@ def passing(arguments: Iterable[tuple[str, Any]]) -> Iterator[None]:
     """Name the arguments of the launches within the block, among them tensors."""
     watch = watched()
     before = getattr(_passed, "tensors", ())
-    if watch is not None and watch.checks:
-        _passed.tensors = [(name, one) for name, one in _flat(arguments) if hasattr(one, "untyped_storage")]
+    checked = watch is not None and watch.checks
+    if checked or recording.is_recorded():
+        tensors = [(name, one) for name, one in _flat(arguments) if hasattr(one, "untyped_storage")]
+        if checked:
+            _passed.tensors = tensors
+        if recording.is_recorded():
+            recording.log_passed(tensors)
     try:
         yield
     finally:

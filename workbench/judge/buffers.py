@@ -10,9 +10,9 @@ import torch
 
 from workbench.base.element_types import ELEMENT_TYPES
 from workbench.judge.description import Workspace
-from workbench.ops.element_types import BITS
-from workbench.ops.run_tensors import RunTensors, place_of
-from workbench.ops.tensor_checks import dtype_name, element_name, extent
+from workbench.ops.tensors.checks import dtype_name, element_name, extent
+from workbench.ops.tensors.poison import BITS
+from workbench.ops.tensors.run_tensors import RunTensors, place_of
 
 GUARD = 1024
 """Size of the guard zone on either side of a buffer, in bytes."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.ops.own.elsewhere import Elsewhere, Meaningless
+from workbench.ops.declared.elsewhere import Elsewhere, Meaningless
 
 _MOST_BYTES = 64 << 20
 """Bytes of inputs and answers that a process keeps; the other ones are made again."""

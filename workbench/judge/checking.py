@@ -78,9 +78,10 @@ def check(
         seconds: limit of describing a case, and of running it, in seconds of CPU time; by the clock four times as much.
         memory_mib: limit of a process, beyond what the workbench itself takes; and of a workspace.
         elsewhere: judge also on each case's inputs of other magnitudes and structures (larger, negative, zero, tied,
-            sorted, NaN, repeated indices and others, `workbench.ops.own.elsewhere.CHANGES`), where the case describes
-            them. What is wrong only there gets a verdict of its own, ``"wrong_elsewhere"``, which counts. Where the
-            reference has no answer (out of the type's range, NaN unless NaN is what was put in) nothing is compared.
+            sorted, NaN, repeated indices and others, `workbench.ops.declared.elsewhere.CHANGES`), where the case
+            describes them. What is wrong only there gets a verdict of its own, ``"wrong_elsewhere"``, which counts.
+            Where the reference has no answer (out of the type's range, NaN unless NaN is what was put in) nothing is
+            compared.
         sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
             Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
             to other processes.

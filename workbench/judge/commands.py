@@ -77,7 +77,7 @@ def check(
         options |= {"all_configs": all_configs, "torch_compile": not skip_torch_compile}
         _check_kernelbench(op, kernelbench, as_json, pages, full=full, seeds=list(given) or seeds, **options)
     from workbench.judge import check as run
-    from workbench.ops.own.files import load_op
+    from workbench.ops.files import load_op
 
     if full or skip_torch_compile or op is None:
         got = "--full" if full else "--skip-torch-compile" if skip_torch_compile else "nothing"
@@ -95,7 +95,7 @@ def _check_kernelbench(
     from workbench.judge import check_kernelbench, check_many
 
     used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "sandbox", "all_configs")}
-    used |= {"skip_elsewhere": not options.pop("elsewhere"), "op": op is not None}
+    used |= {"op": op is not None}
     unfit = [name for name, value in used.items() if value]
     if unfit:
         raise ArgumentError(

@@ -19,10 +19,10 @@ from workbench.driver.triton.calls import is_jit
 from workbench.errors import ArgumentError, CompileError, ConfigurationError, WorkbenchError
 from workbench.judge.description import argument_record
 from workbench.judge.foreign_files import shown
-from workbench.ops.own.files import run_file
-from workbench.ops.run_tensors import name_of
+from workbench.ops.files import run_file
 from workbench.ops.selection import fitted
-from workbench.ops.tensor_checks import dtype_name
+from workbench.ops.tensors.checks import dtype_name
+from workbench.ops.tensors.run_tensors import name_of
 from workbench.ops.values import JudgedCase
 from workbench.ops.variant import CudaVariant
 from workbench.toolchain.source import read_source

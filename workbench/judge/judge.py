@@ -26,8 +26,8 @@ from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops import registry
+from workbench.ops.declared.elsewhere import CHANGES
 from workbench.ops.op import Op
-from workbench.ops.own.elsewhere import CHANGES
 from workbench.ops.selection import fitted, listed, variants_of
 from workbench.ops.variant import Case, CudaVariant, Variant
 from workbench.toolchain.source import MEMORY_LABEL

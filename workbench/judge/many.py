@@ -37,8 +37,8 @@ from workbench.judge.judge import Judge
 from workbench.judge.kernelbench.judging import check_kernelbench
 from workbench.judge.op_files import OpFiles
 from workbench.judge.verdict import Judgement, Verdict
+from workbench.ops.files import load_op
 from workbench.ops.op import Op
-from workbench.ops.own.files import load_op
 
 _JUDGES = 8
 """Judges that a worker keeps, each with its processes."""
@@ -126,9 +126,9 @@ def check_many(
         seeds: number of seeds to draw, or the seeds of a verdict.
         seconds: limit of describing a case, and of running it; as for `check`.
         memory_mib: limit of a process, as for `check`.
-        variants: names of the op's own variants. This and the next three are for ops alone, as for `check`.
-        cases: names of cases; by default the op's `judged_cases`.
         elsewhere: judge also at inputs of other magnitudes and structures.
+        variants: names of the op's own variants. This and the next two are for ops alone, as for `check`.
+        cases: names of cases; by default the op's `judged_cases`.
         sandbox: run the candidate's code without network and with every file read-only.
         full: judge at the problem's own sizes. This and the next two are for KernelBench's problems alone, as for
             `check_kernelbench`.
@@ -141,8 +141,10 @@ def check_many(
     """
     check_executor(executor)
     check_limits(seconds, memory_mib)
-    common = {"seeds": checked_seeds(seeds), "seconds": seconds, "memory_mib": memory_mib}
-    of_op = {"variants": variants, "cases": cases, "elsewhere": elsewhere, "sandbox": sandbox} | common
+    common = {
+        "seeds": checked_seeds(seeds), "seconds": seconds, "memory_mib": memory_mib, "elsewhere": elsewhere,
+    }  # fmt: skip
+    of_op = {"variants": variants, "cases": cases, "sandbox": sandbox} | common
     options: dict[bool, Mapping[str, Any]] = {
         False: of_op,
         True: {"full": full, "torch_compile": torch_compile, "model": model} | common,

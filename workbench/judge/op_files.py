@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
+from workbench.ops.files import read_digest
 from workbench.ops.op import Op
-from workbench.ops.own.files import read_digest
 from workbench.ptx.decode import is_installed
 
 

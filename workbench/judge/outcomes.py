@@ -35,6 +35,7 @@ OUTCOMES: Mapping[str, tuple[int, str]] = MappingProxyType(
         "cached": (23, "the results of an earlier call, or no launch for inputs that were there before"),
         "unfinished": (24, "work was left on a stream or a thread that the caller does not wait for"),
         "tampered": (25, "functions of torch or of the judge were replaced"),
+        "host_computed": (27, "right for the inputs that its host code saw, wrong for others in their place"),
         "not_judged": (26, "of many candidates: the op, the problem or its reference fails for this one"),
     }
 )

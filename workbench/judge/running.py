@@ -24,9 +24,9 @@ from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse,
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
 from workbench.launch.variables import Variables
+from workbench.ops.declared.elsewhere import Meaningless
 from workbench.ops.error_causes import causes_of, is_float32
-from workbench.ops.own.elsewhere import Meaningless
-from workbench.ops.tensor_checks import real_parts
+from workbench.ops.tensors.checks import real_parts
 from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
 from workbench.ptx.tensor_map import TensorMap
@@ -38,9 +38,9 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
 
     ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with its ``config``,
     ``seconds`` and ``memory`` in bytes; without a description whether the reference's answer is the same for all seeds,
-    as ``fixed``. With ``changes``, names of `workbench.ops.own.elsewhere.CHANGES`, the case is judged at other values,
-    and the answer has the fields of a verdict, or ``meaningless`` and why, for each name. A variant in plain torch
-    comes by value, ``variant``, instead of a description, with its ``config``.
+    as ``fixed``. With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES`, the case is judged at other
+    values, and the answer has the fields of a verdict, or ``meaningless`` and why, for each name. A variant in plain
+    torch comes by value, ``variant``, instead of a description, with its ``config``.
     """
     sys.path[:] = request["path"]
     if "changes" in request:

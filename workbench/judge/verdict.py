@@ -64,7 +64,7 @@ class Verdict:
         place: for a wrong result, the element with the largest error and both values.
         max_error, bound: the largest error and the error allowed there; None if nothing was compared.
         seeds: the seeds that the inputs were drawn with; ``seeds=`` repeats them.
-        elsewhere: the changed inputs on which it was right, too, as names of `workbench.ops.own.elsewhere.CHANGES`. If
+        elsewhere: changed inputs on which it was right, too, named in `workbench.ops.declared.elsewhere.CHANGES`. If
             it is wrong on some, a verdict of its own follows, ``"wrong_elsewhere"``.
         findings: the findings of the machine's checks, each once.
         seconds: time to describe and run it.

@@ -1,6 +1,7 @@
 """Operations: their variants and cases, their compilation and their calls.
 
-`get` finds an op by its name.
+`get` finds an op by its name. `workbench.ops.declared` has `wb.op`, `workbench.ops.tensors` the tensors of a run; the
+values here are what a variant or a described op is made of. Begin with `variant.py`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,55 @@ from typing import TYPE_CHECKING, Any
 from workbench.base.argument_kinds import checked_kinds, names_wrong_kinds
 from workbench.driver.triton.calls import compile_call, is_jit
 from workbench.errors import ArgumentError
+from workbench.ops.described_op import DescribedOp
+from workbench.ops.dispatch import arch_of, check_supported, multiprocessors_of
+from workbench.ops.expressions import cdiv, next_power_of_2
 from workbench.ops.op import Op
 from workbench.ops.registry import get, register
-from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
+from workbench.ops.steps import Arguments, CudaStep, Size, TritonStep
+from workbench.ops.tuned import lookup
+from workbench.ops.values import Case, Check, Config, Footprint, Restriction
+from workbench.ops.variant import (
+    MACHINE_ARCHS,
+    RECORDED_PARTS,
+    CudaVariant,
+    TorchVariant,
+    TritonVariant,
+    Variant,
+)
 
 if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
-__all__ = ["compile", "get", "register", "variant", "variants"]
+__all__ = [
+    "RECORDED_PARTS",
+    "Arguments",
+    "Case",
+    "Check",
+    "Config",
+    "CudaStep",
+    "CudaVariant",
+    "DescribedOp",
+    "Footprint",
+    "Op",
+    "Restriction",
+    "Size",
+    "TorchVariant",
+    "TritonStep",
+    "TritonVariant",
+    "Variant",
+    "arch_of",
+    "cdiv",
+    "check_supported",
+    "compile",
+    "get",
+    "lookup",
+    "multiprocessors_of",
+    "next_power_of_2",
+    "register",
+    "variant",
+    "variants",
+]
 
 
 @names_wrong_kinds

@@ -21,8 +21,8 @@ from workbench.ops import tuned
 from workbench.ops.installed import installed
 from workbench.ops.library_op import Call, LibraryOp
 from workbench.ops.op import Op
-from workbench.ops.run_tensors import MADE, RunTensors
-from workbench.ops.tensor_checks import check_apart, check_devices
+from workbench.ops.tensors.checks import check_apart, check_devices
+from workbench.ops.tensors.run_tensors import MADE, RunTensors
 from workbench.ops.values import Case
 from workbench.ops.variant import Variant
 
@@ -31,7 +31,7 @@ _TENSORS = (torch.Tensor, torch.Tensor | None)
 
 @dataclass(eq=False)
 class OpDescription:
-    """The `workbench.ops.library_op.OpContract` of a described op. See `workbench.ops.own.op.op` for the fields.
+    """The `workbench.ops.library_op.OpContract` of a described op. See `workbench.ops.declared.op.op` for the fields.
 
     Raises ArgumentError for a name in ``in_place``, ``outputs`` or ``labels`` that is no field of the tensors.
     """
@@ -222,5 +222,5 @@ def fields_of(tensors: type[RunTensors]) -> tuple[Field, ...]:
     """Return the fields of a dataclass of tensors. Raises ArgumentError for any other class."""
     if not (isinstance(tensors, type) and issubclass(tensors, RunTensors) and is_dataclass(tensors)):
         remedy = "@dataclass above class Tensors(RunTensors)."
-        raise ArgumentError("tensors", repr(tensors), "a dataclass of workbench.ops.run_tensors.RunTensors", remedy)
+        raise ArgumentError("tensors", repr(tensors), "a dataclass of workbench.ops.tensors.RunTensors", remedy)
     return fields(tensors)

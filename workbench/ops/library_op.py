@@ -15,7 +15,7 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.ops.dispatch import run
 from workbench.ops.op import Op
-from workbench.ops.run_tensors import RunTensors
+from workbench.ops.tensors.run_tensors import RunTensors
 
 _numbers = itertools.count(1)
 _taken: set[str] = set()

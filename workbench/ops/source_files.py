@@ -13,22 +13,6 @@ from typing import Any
 
 from workbench.base.home import PACKAGE, cuda_sources
 
-MECHANISM = (
-    "ops.constants",
-    "ops.dispatch",
-    "ops.identity",
-    "ops.kept_zeros",
-    "ops.named_case",
-    "ops.op",
-    "ops.run_tensors",
-    "ops.steps",
-    "ops.tensor_checks",
-    "ops.tuned",
-    "ops.values",
-    "ops.variant",
-)
-"""Modules of this package that affect neither how a kernel is compiled nor its arguments."""
-
 
 def read(path: Path) -> str:
     """Return the text of a file, or of a notebook cell, whose name only looks like a file's.
@@ -59,7 +43,8 @@ def digest(files: Iterable[Path], stated: str = "") -> str:
 def with_headers(source: Path) -> set[Path]:
     """Return a source file and every file of ours that it includes, directly or not.
 
-    For a Python file these are the modules of ops that it imports, except those in `MECHANISM`.
+    For a Python file these are the modules that it imports from a package's ops (``workbench.attention.ops.rules``).
+    `workbench.ops` itself affects neither how a kernel is compiled nor its arguments.
     """
     found, waiting = set(), [Path(source)]
     while waiting:
@@ -72,8 +57,8 @@ def with_headers(source: Path) -> set[Path]:
                 here = [folder / name for folder in (path.parent, cuda_sources()) if (folder / name).is_file()]
                 waiting += here[:1]
         elif path.suffix == ".py":
-            names = re.findall(r"^from workbench\.((?:\w+\.)*ops\.[\w.]+) import", read(path), re.MULTILINE)
-            files = (PACKAGE / f"{name.replace('.', '/')}.py" for name in names if name not in MECHANISM)
+            names = re.findall(r"^from workbench\.((?:\w+\.)+ops\.[\w.]+) import", read(path), re.MULTILINE)
+            files = (PACKAGE / f"{name.replace('.', '/')}.py" for name in names)
             waiting += [file for file in files if file.is_file()]
     return found
 

@@ -86,6 +86,12 @@ class Footprint:
     bytes_in_flight: int
     """Bytes of keys and values that are requested and not yet used, while the block is in its loop."""
 
+    def resident(self, arch: str) -> int:
+        """Return the number of such blocks that fit on one multiprocessor of ``arch``."""
+        from workbench.toolchain.occupancy import occupancy
+
+        return occupancy(arch, self.threads, self.registers, self.shared_bytes).blocks_per_sm
+
 
 @dataclass(frozen=True)
 class Check:
@@ -161,5 +167,5 @@ class JudgedCase(Case, Protocol):
     def elsewhere(self, change: str) -> Any:
         """Return the case at values of another size or sign, or None if the case has no such values.
 
-        `workbench.ops.own.elsewhere` describes the changes.
+        `workbench.ops.declared.elsewhere` describes the changes.
         """

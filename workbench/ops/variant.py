@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 
-PARTS = 4
+RECORDED_PARTS = 4
 """Number of blocks of a launch that are recorded, if any must be."""
 
 
@@ -297,9 +297,9 @@ class Variant:
             ]
         if len(reports) < 2 or reports[0] is None:
             return reports[0] if reports else None
-        from workbench.ptx.joined import joined
+        from workbench.ptx.joined import join_reports
 
-        return joined(reports)
+        return join_reports(reports)
 
     def with_parts(
         self,
@@ -309,7 +309,7 @@ class Variant:
         tensors: Any,
         device: Any,
         *,
-        parts: int = PARTS,
+        parts: int = RECORDED_PARTS,
         **launch_options: Any,
     ) -> LaunchReport:
         """Return a run's report with recordings of some blocks, if its warps wait for products that run beside them.

@@ -33,7 +33,7 @@ def prove(
 
     A kernel is refuted by a launch in which the PTX machine finds the fault.
     """
-    from workbench.ops.own.files import load_op
+    from workbench.ops.files import load_op
     from workbench.proof.proving import EFFORT
     from workbench.proof.proving import prove as run
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.errors import ArgumentError
-from workbench.ops.own.data_facts import DISTINCT, parts_of
+from workbench.ops.tensors.data_facts import DISTINCT, parts_of
 from workbench.proof.conditions import TRUE, Predicate, both, substituted
 from workbench.proof.formulas import formula
 from workbench.proof.tensors import TensorArgument

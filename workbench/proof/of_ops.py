@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench.errors import ArgumentError, WorkbenchError
+from workbench.ops.declared.case import DeclaredCase
+from workbench.ops.declared.cpp_text import CppText, template_arguments
+from workbench.ops.declared.op import DeclaredOp
+from workbench.ops.declared.variant import DeclaredVariant
 from workbench.ops.expressions import Expression
-from workbench.ops.own.case import OwnCase
-from workbench.ops.own.cpp_text import CppText, template_arguments
-from workbench.ops.own.inputs import Input
-from workbench.ops.own.op import OwnOp
-from workbench.ops.own.own_variant import OwnVariant
-from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.tensors.inputs import Input
+from workbench.ops.tensors.tensor_type import TensorType
 from workbench.proof.conditions import Predicate, equal
 from workbench.proof.family import Family, Launched
 from workbench.proof.formulas import formula
@@ -36,7 +36,9 @@ class OpFamilies:
     demands that it equals another one.
     """
 
-    def __init__(self, op: OwnOp, variant: OwnVariant, case: OwnCase, config: Mapping[str, Any] | None, facts: Any):
+    def __init__(
+        self, op: DeclaredOp, variant: DeclaredVariant, case: DeclaredCase, config: Mapping[str, Any] | None, facts: Any
+    ):
         self.op, self.variant, self.case = op, variant, case
         self.facts = [facts, op.contract.facts] if isinstance(facts, str | Mapping) else [*facts, op.contract.facts]
         self.problem = variant.machine_problem(case)

@@ -11,7 +11,7 @@ from workbench.base.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError
 from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for_an_op
 from workbench.launch.loading import kernel_to_launch
-from workbench.ops.own.own_variant import OwnVariant
+from workbench.ops.declared.variant import DeclaredVariant
 from workbench.ops.selection import op_of, variants_of
 from workbench.ops.variant import Case, Variant
 from workbench.proof.execution import Execution
@@ -108,7 +108,7 @@ def _families_of(
 ) -> Iterator[Family]:
     """Yield the launches of the op's variants as families. Raises ArgumentError for an op without such kernels."""
     named = variants_of(op, op.variants if variants is None else variants)
-    chosen = [one for one in named if isinstance(one, OwnVariant)]
+    chosen = [one for one in named if isinstance(one, DeclaredVariant)]
     if not chosen:
         allowed = "an op that wb.op makes of a reference, with a kernel in CUDA C++ or Triton"
         raise ArgumentError("op", op.name, allowed, "Prove a kernel with grid=, block= and args=.")

@@ -6,12 +6,15 @@ torch nor triton.
 
 from __future__ import annotations
 
+from workbench.ptx.joined import join_reports
 from workbench.ptx.launch import PtxKernel
 from workbench.ptx.options import LaunchOptions
 from workbench.ptx.parse import Parameter, PtxSyntaxError
 from workbench.ptx.program import Program
 from workbench.ptx.recording import Recording, WarpRequest, WarpSpan
 from workbench.ptx.report import BufferFacts, Finding, LaunchReport, LineFacts
+from workbench.ptx.sample import middles_of, parts_of
+from workbench.ptx.tensor_map import TensorMap
 
 __all__ = [
     "BufferFacts",
@@ -24,6 +27,10 @@ __all__ = [
     "PtxKernel",
     "PtxSyntaxError",
     "Recording",
+    "TensorMap",
     "WarpRequest",
     "WarpSpan",
+    "join_reports",
+    "middles_of",
+    "parts_of",
 ]

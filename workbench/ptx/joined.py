@@ -27,7 +27,7 @@ class JoinedReport(LaunchReport):
         return self.reports
 
 
-def joined(reports: Sequence[LaunchReport]) -> LaunchReport:
+def join_reports(reports: Sequence[LaunchReport]) -> LaunchReport:
     """Join the reports of several launches; the first launch does the main work."""
     first = reports[0]
     values: dict[str, Any] = {}

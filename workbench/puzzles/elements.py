@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from workbench.ops.own.inputs import randn
+from workbench.ops.tensors.inputs import randn
 from workbench.puzzles.drawing import BLANK, FACES, SHARED, WRONG, Drawing, arrow, brace, cells, grid, label
 from workbench.puzzles.signs import computes, finds, leaves
 from workbench.puzzles.task import Goal, Mistake, Puzzle, PuzzleLaunch

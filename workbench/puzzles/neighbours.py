@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from workbench.ops.own.inputs import randn
+from workbench.ops.tensors.inputs import randn
 from workbench.puzzles.drawing import BLANK, FACES, SHARED, Drawing, arrow, cells, label
 from workbench.puzzles.elements import COALESCE, FAR_APART
 from workbench.puzzles.signs import computes, finds

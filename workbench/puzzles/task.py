@@ -14,7 +14,7 @@ from workbench.base.tables import WIDTH
 from workbench.errors import ArgumentError, CompileError, KernelFault
 from workbench.launch import Kernel, Module, check_kernel, trace_kernel
 from workbench.ops.expressions import Expression
-from workbench.ops.own.inputs import make
+from workbench.ops.tensors.inputs import make
 from workbench.puzzles import general
 from workbench.puzzles.feedback import Feedback, Measured, Remark, cells_of
 from workbench.puzzles.run import PuzzleRun, outputs_for

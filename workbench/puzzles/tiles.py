@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from workbench.ops.own.inputs import randint, randn
+from workbench.ops.tensors.inputs import randint, randn
 from workbench.puzzles.drawing import BLANK, FACES, SHARED, WRONG, Drawing, cells, grid, label
 from workbench.puzzles.signs import computes, leaves
 from workbench.puzzles.task import Goal, Mistake, Puzzle, PuzzleLaunch

@@ -2,7 +2,7 @@
 
 from workbench.toolchain.cuda import compile_cuda, compile_cuda_module
 from workbench.toolchain.kernel import CompiledKernel, CompiledModule
-from workbench.toolchain.occupancy import Occupancy
+from workbench.toolchain.occupancy import Occupancy, limits_of
 from workbench.toolchain.triton_aot import compile_triton
 
 __all__ = [
@@ -12,4 +12,5 @@ __all__ = [
     "compile_cuda",
     "compile_cuda_module",
     "compile_triton",
+    "limits_of",
 ]

@@ -31,6 +31,7 @@ _LAZY = {
     "evaluate": "workbench.tuning.measuring.measure",
     "lookup": "workbench.tuning.result.table",
     "predict": "workbench.analysis.prediction.predict",
+    "spearman": "workbench.tuning.search.ranking",
     "summary_table": "workbench.tuning.result.summary",
     "sweep_of": "workbench.tuning.recorded.sweep",
     "tune": "workbench.tuning.tuner",
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from workbench.tuning.result.tuning_result import CaseWinner as CaseWinner
     from workbench.tuning.result.tuning_result import Choice as Choice
     from workbench.tuning.search.budget import Budget as Budget
+    from workbench.tuning.search.ranking import spearman as spearman
     from workbench.tuning.search.space import Space as Space
     from workbench.tuning.search.strategies import STRATEGIES as STRATEGIES
     from workbench.tuning.tuner import tune as tune

@@ -66,7 +66,7 @@ def tune(op: str, save: str | None, as_json: bool, pages: Pages, **options: Any)
 
     from rich.console import Console
 
-    from workbench.ops.own.files import load_op
+    from workbench.ops.files import load_op
     from workbench.tuning import ProgressBar, summary_table
     from workbench.tuning import tune as run
     from workbench.tuning.recorded.sweep import sweep_of
@@ -101,7 +101,7 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
     own, FILE.py:OP, is written as one Python file that needs only torch and PyCUDA or Triton.
     """
     if ".py:" in what:
-        from workbench.ops.own.files import load_op
+        from workbench.ops.files import load_op
 
         say(f"written to {load_op(what).export(path, variant)}")
         return

@@ -1,6 +1,7 @@
 """Views for notebooks: annotated sources, plots, and pictures of a kernel's memory requests and warps.
 
-Every view also has a plain-text form for terminals. The names are loaded when first used.
+Every view also has a plain-text form for terminals. `new_axes` and the names beside it draw the views of a package in
+the same colours. The names are loaded when first used.
 """
 
 from __future__ import annotations
@@ -17,6 +18,17 @@ _LAZY = {
     "bank_maps": "workbench.ui.request_stepper",
     "warp_timeline": "workbench.ui.kernel.timeline_picture",
     "pipeline_view": "workbench.ui.kernel.pipeline_picture",
+    "LineAxes": "workbench.ui.line_plots",
+    "marked_lines": "workbench.ui.line_plots",
+    "png_of": "workbench.ui.picture",
+    "OKABE_ITO": "workbench.ui.plots",
+    "ON_HATCH": "workbench.ui.plots",
+    "box": "workbench.ui.plots",
+    "in_percent": "workbench.ui.plots",
+    "legend_beside": "workbench.ui.plots",
+    "legend_of": "workbench.ui.plots",
+    "marked": "workbench.ui.plots",
+    "new_axes": "workbench.ui.plots",
 }
 
 __all__ = list(_LAZY)
@@ -25,6 +37,17 @@ if TYPE_CHECKING:
     from workbench.ui.bank_picture import bank_map as bank_map
     from workbench.ui.kernel.pipeline_picture import pipeline_view as pipeline_view
     from workbench.ui.kernel.timeline_picture import warp_timeline as warp_timeline
+    from workbench.ui.line_plots import LineAxes as LineAxes
+    from workbench.ui.line_plots import marked_lines as marked_lines
+    from workbench.ui.picture import png_of as png_of
+    from workbench.ui.plots import OKABE_ITO as OKABE_ITO
+    from workbench.ui.plots import ON_HATCH as ON_HATCH
+    from workbench.ui.plots import box as box
+    from workbench.ui.plots import in_percent as in_percent
+    from workbench.ui.plots import legend_beside as legend_beside
+    from workbench.ui.plots import legend_of as legend_of
+    from workbench.ui.plots import marked as marked
+    from workbench.ui.plots import new_axes as new_axes
     from workbench.ui.request_stepper import bank_maps as bank_maps
     from workbench.ui.request_stepper import warp_maps as warp_maps
     from workbench.ui.sector_picture import warp_map as warp_map

@@ -58,11 +58,11 @@ class SlowingClock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    ceiling = benchmark.streaming.measure_ceiling
-    monkeypatch.setattr(benchmark.streaming, "measure_ceiling", functools.partial(ceiling, space=SPACE))
+    ceiling = benchmark.measure_ceiling
+    monkeypatch.setattr(benchmark, "measure_ceiling", functools.partial(ceiling, space=SPACE))
     monkeypatch.setattr(benchmark, "STREAMED_BYTES", 1 << 20)
     monkeypatch.setattr(benchmark, "_STREAMED_STEP", 1 << 16)
-    monkeypatch.setattr(benchmark.machine, "gpu_state", lambda: {"throttled_by": ["power cap"]})
+    monkeypatch.setattr(benchmark, "gpu_state", lambda: {"throttled_by": ["power cap"]})
     return SlowingClock()
 
 
@@ -157,8 +157,8 @@ def test_a_file_of_an_older_format_is_refused_with_the_remedy(tmp_path):
 
 def test_on_a_gpu_everything_is_torchs(monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr(benchmark.machine, "gpu_facts", lambda: FACTS)
-    monkeypatch.setattr("workbench.tuning.measuring.gpu_timing.GpuClock", SlowingClock)
+    monkeypatch.setattr(benchmark, "gpu_facts", lambda: FACTS)
+    monkeypatch.setattr("workbench.tuning.measuring.GpuClock", SlowingClock)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: seen.append("emptied"))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (5, 7))
     monkeypatch.setattr(benchmark, "measuring", lambda *args: args)

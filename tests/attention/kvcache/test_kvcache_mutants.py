@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 from kv_model import Model, make_cache, random_steps
-from python_mutants import OPERATORS, cpu_seconds, executed_lines, loaded, mutants
+from mutants.python import OPERATORS, cpu_seconds, executed_lines, loaded, mutants
 from sampling import long_if
 
 PACKAGE = "workbench.attention.kvcache"

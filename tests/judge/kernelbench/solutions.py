@@ -153,7 +153,7 @@ def scale(x, w, y, n, d, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = {mask}
     value = tl.load(x + offsets, mask=mask) * tl.load(w + offsets % d, mask=mask)
-    tl.store(y + offsets, tl.maximum(value, 0), mask=mask)
+    tl.store(y + offsets, tl.maximum(value, 0, propagate_nan=tl.PropagateNan.ALL), mask=mask)
 
 
 def scaled(x, w):
@@ -326,7 +326,8 @@ source = r'''
 #include <torch/extension.h>
 __global__ void scale(const float* x, const float* w, float* y, long n, long d) {
   const long i = blockIdx.x * long(blockDim.x) + threadIdx.x;
-  if (i < n) y[i] = fmaxf(x[i] * w[i % d], 0.f);
+  const float value = i < n ? x[i] * w[i % d] : 0;
+  if (i < n) y[i] = value < 0 ? 0 : value;
 }
 torch::Tensor scaled(torch::Tensor x, torch::Tensor w) {
   auto y = torch::empty_like(x);
@@ -393,6 +394,24 @@ HONEST = {
     "cuda softmax": ("softmax", _CUDA_SOFTMAX),
     "triton layer norm": ("layer norm", _LAYER_NORM),
     "autotuned row sums": ("row sums", _AUTOTUNED_SUMS),
+    "a captured graph": (
+        "scale",
+        scale(
+            "if not self.kept:\n"
+            "    self.kept['x'], graph = x.clone(), torch.cuda.CUDAGraph()\n"
+            "    scaled(self.kept['x'], self.weight)\n"
+            "    with torch.cuda.graph(graph):\n"
+            "        self.kept['y'] = scaled(self.kept['x'], self.weight)\n"
+            "    self.kept['graph'] = graph\n"
+            "self.kept['x'].copy_(x)\n"
+            "self.kept['graph'].replay()\n"
+            "return self.kept['y'].clone()"
+        ),
+    ),
+    "a factor that the host reads": (
+        "scale",
+        scale("most = x.abs().max().item()\nreturn scaled(x / most, self.weight) * most"),
+    ),
     "a buffer of its own": (
         "scale",
         scale(
@@ -468,6 +487,45 @@ CHEATS = {
     "the work inherited from torch": (
         "no_kernel",
         scale("scaled(x[:1], self.weight)\nreturn torch.relu(torch.mul(x, self.weight))"),
+    ),
+    "computed on the host": (
+        "host_computed",
+        scale("scaled(x, self.weight)\nreturn torch.relu(x.cpu() * self.weight.cpu()).cuda()"),
+    ),
+    "decided by a value": (
+        "host_computed",
+        scale("return scaled(x, self.weight * (1.0 if x[0, 0].item() > 0 else 1.0 + x[0, 1].item()))"),
+    ),
+    "written past the driver": (
+        "unwritten",
+        scale(
+            "scaled(x[:1], self.weight)\n"
+            "out, good = torch.empty_like(x), torch.relu(x * self.weight).cpu()\n"
+            "ctypes.memmove(view(out.data_ptr()), good.data_ptr(), good.nbytes)\n"
+            "return out",
+            before="\n\nimport ctypes\nfrom workbench.driver.library_files import library_path\n\n"
+            "view = ctypes.CDLL(str(library_path())).workbench_driver_view\n"
+            "view.argtypes, view.restype = [ctypes.c_uint64], ctypes.c_uint64\n",
+        ),
+    ),
+    "an end of the record": (
+        "unwritten",
+        scale(
+            "scaled(x[:1], self.weight)\ndriver.workbench_driver_record(0)\nout = torch.relu(x * self.weight)\n"
+            "driver.workbench_driver_record(1)\nreturn out",
+            before="\n\nimport ctypes\nfrom workbench.driver.library_files import library_path\n\n"
+            "driver = ctypes.CDLL(str(library_path()))\n",
+        ),
+    ),
+    "no finding kept": (
+        "out_of_bounds",
+        scale(
+            "import workbench.analysis.launches\n"
+            "workbench.analysis.launches.Launches.findings = property(lambda _: [])\n"
+            "return scaled(x, self.weight)",
+            mask="offsets < n + 8",
+            blocks=1,
+        ),
     ),
     "half of the numbers": ("wrong_result", scale("return scaled(x.half().float(), self.weight)")),
 }

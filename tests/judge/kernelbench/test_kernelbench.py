@@ -19,7 +19,7 @@ _TORCH = installed_torch()
 _TAKES_GPU_BUILD = pytest.mark.skipif(
     _TORCH is None or _TORCH.problem is not None, reason="takes torch's build for CUDA 13"
 )
-_QUICK = {"triton scale", "a decoy"}
+_QUICK = {"triton scale", "a captured graph", "a decoy", "computed on the host", "no finding kept"}
 
 
 def _marked(names: dict) -> list:
@@ -40,10 +40,11 @@ def test_an_honest_solution_passes(tmp_path, name):
     found = wb.check_kernelbench(*written(tmp_path, *HONEST[name]), full=True, torch_compile=False)
     assert found.ok, str(found)
     verdict = found.verdicts[0]
-    assert verdict.launches == 1 or "autotuned" in name
+    assert verdict.launches == 1 or "autotuned" in name or "graph" in name
     assert verdict.torch_compile_seconds is None
     assert (verdict.predicted_seconds or 0.0) > 0
-    assert ("clone" in verdict.operators) == ("clone" in HONEST[name][1])
+    assert ("copy_" in verdict.operators) == ("clone" in HONEST[name][1]), verdict.operators
+    assert {"x100", "negative", "nan", "minus_inf"} <= set(verdict.elsewhere)
 
 
 @_TAKES_GPU_BUILD
@@ -70,7 +71,7 @@ def test_a_sum_in_16_bits_is_named_with_its_line(tmp_path, kind):
 @pytest.mark.parametrize("name", _marked(CHEATS))
 def test_a_cheat_fails_by_name(tmp_path, name):
     outcome, solution = CHEATS[name]
-    found = wb.check_kernelbench(*written(tmp_path, "scale", solution), full=True)
+    found = wb.check_kernelbench(*written(tmp_path, "scale", solution), full=True, torch_compile=False)
     assert found.outcome == outcome, str(found)
     if outcome == "out_of_bounds":
         assert found.verdicts[0].line.startswith("solution.py:")
@@ -167,8 +168,38 @@ def test_the_command_judges_several_pairs_a_line_of_json_each(tmp_path):
     assert found.exit_code == 14
 
 
-@pytest.mark.parametrize("option", ["--skip-elsewhere", "--all-configs", "--sandbox"])
+@pytest.mark.parametrize("option", ["--all-configs", "--sandbox"])
 def test_options_of_other_ways_are_refused(option):
     found = CliRunner().invoke(main, ["check", "--kernelbench", "problem.py", "solution.py", option])
     name = option.removeprefix("--").replace("-", "_")
     assert f"{name}: got given; allowed: no value with --kernelbench" in found.output + str(found.exception)
+
+
+_STEEP = HONEST["triton softmax"][1].replace("tl.exp(row - tl.max(row, 0))", "tl.exp(row)")
+
+
+@_TAKES_GPU_BUILD
+def test_a_softmax_without_its_maximum_is_wrong_on_large_inputs(tmp_path):
+    found = wb.check_kernelbench(*written(tmp_path, "softmax", _STEEP), torch_compile=False)
+    own, *changed = found.verdicts
+    assert own.ok, str(found)
+    assert found.outcome == "wrong_elsewhere"
+    assert {one.case for one in changed} >= {"full, x100", "full, x10000", "full, large_mean"}
+    assert "negative" in own.elsewhere
+    alone = wb.check_kernelbench(*written(tmp_path, "softmax", _STEEP), torch_compile=False, elsewhere=False)
+    assert alone.ok
+    assert alone.verdicts[0].elsewhere == ()
+
+
+@_TAKES_GPU_BUILD
+@pytest.mark.long
+@pytest.mark.parametrize("full", [True, False])
+def test_a_solution_for_one_size_is_not_held_to_others_at_its_own_sizes(tmp_path, full):
+    problem, solution = HONEST["triton softmax"]
+    made_for = solution.replace(
+        "y = torch.empty_like(x)", "assert x.shape == (61, 8192)\n        y = torch.empty_like(x)"
+    )
+    found = wb.check_kernelbench(*written(tmp_path, problem, made_for), full=full, torch_compile=False)
+    assert found.ok == full, str(found)
+    told = found.verdicts[0].notes[0] if full else found.verdicts[1].message
+    assert ("it is made for its sizes" in told) if full else ("wrong at batch_size" in told)

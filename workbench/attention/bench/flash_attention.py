@@ -18,19 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench.analysis.device_models import DeviceModel, device_model
-from workbench.analysis.prediction.counting import counts_of
-from workbench.analysis.prediction.predict import Prediction, predict_counts
+from workbench.analysis.prediction import Prediction, counts_of, predict_counts
 from workbench.attention.ops.causal_attention import CausalAttentionTensors
 from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.attention.ops.causal_attention.problem import CausalAttentionProblem
 from workbench.errors import ArgumentError
 from workbench.launch import devices
-from workbench.ops.expressions import cdiv
-from workbench.ops.variant import PARTS
-from workbench.ptx.sample import middles_of, parts_of
-from workbench.tuning.bench.results import Benchmark
-from workbench.tuning.search.ranking import spearman
+from workbench.ops import RECORDED_PARTS, cdiv
+from workbench.ptx import middles_of, parts_of
+from workbench.tuning import DeviceModel, device_model, spearman
+from workbench.tuning.bench import Benchmark
 
 COLUMNS = ("batch", "seqlen", "heads", "head_size", "causal", "measured_us")
 ARCH = "sm_90"
@@ -182,9 +179,9 @@ def predicted(shape: FlashAttentionShape, model: DeviceModel) -> Prediction:
     tensors = CausalAttentionTensors(query, key, value, problem.head_size**-0.5, torch.zeros_like(query), None)
     grid = VARIANT.launch(config, problem, tensors).grid
     neighbours = [(0, y, 0) for y in range(min(2, grid[1]))]  # blocks of one KV head: all of them do the same work
-    blocks = middles_of(grid, parts_of(grid, PARTS)) if shape.causal else neighbours
+    blocks = middles_of(grid, parts_of(grid, RECORDED_PARTS)) if shape.causal else neighbours
     report = VARIANT.run(config, problem, tensors, sim, sample=blocks, statistics=True)
-    parts = PARTS if shape.causal else 1
+    parts = RECORDED_PARTS if shape.causal else 1
     report = VARIANT.with_parts(report, config, problem, tensors, sim, parts=parts)
     return predict_counts(counts_of(report, [kernel], model), model)
 

@@ -18,7 +18,7 @@ from workbench.attention.kvcache.errors import check_count
 from workbench.attention.models import CACHES, held_out_documents, load_gpt, make_cache
 from workbench.attention.models.generation import advance, check_prompt
 from workbench.errors import UnknownNameError, WrongResultError
-from workbench.tuning.bench.results import Benchmark
+from workbench.tuning.bench import Benchmark
 
 _UNQUANTIZED = ("none", "contiguous", "paged")
 _EDGE = 16

@@ -19,7 +19,7 @@ from typing import Any
 
 from workbench.attention.kvcache import BlockManager
 from workbench.errors import ArgumentError
-from workbench.tuning.bench.results import Benchmark
+from workbench.tuning.bench import Benchmark
 
 SIZES = (10**3, 10**4, 10**5, 10**6)
 BLOCK_SIZE = 16

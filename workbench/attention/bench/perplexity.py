@@ -12,7 +12,7 @@ from workbench.attention.models import NoCache, held_out_documents, load_gpt, ma
 from workbench.attention.models.caches import TOKEN_SCALES, ModelCache
 from workbench.attention.models.calibration import calibrated_scales
 from workbench.attention.models.evaluate import Perplexity, perplexities, windows
-from workbench.tuning.bench.results import Benchmark
+from workbench.tuning.bench import Benchmark
 
 UNCALIBRATED = {"k_scale": 1.0, "v_scale": 1.0}
 

@@ -19,7 +19,7 @@ from workbench.attention.kvcache import PagedKVCache
 from workbench.attention.models import Engine
 from workbench.attention.models.gpt import GPT
 from workbench.errors import MissingToolError, WrongResultError
-from workbench.tuning.bench.results import in_turn
+from workbench.tuning.bench import in_turn
 
 ROUNDS = 5
 _LEAST_SAME = 0.98

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.base.lazy import lazily
+from workbench.base.packages import lazily
 
 _LAZY = {
     "BlockManager": "workbench.attention.kvcache.block_manager",

@@ -16,7 +16,7 @@ import torch
 from workbench.attention.kvcache.checks import check_cache_dtype, check_device, check_layer, check_tokens
 from workbench.attention.kvcache.errors import SequenceStateError, UnknownSequenceError, check_count
 from workbench.attention.kvcache.memory_use import MemoryUse
-from workbench.base.argument_kinds import names_wrong_kinds
+from workbench.base.packages import names_wrong_kinds
 from workbench.errors import ArgumentError
 
 

@@ -33,7 +33,7 @@ from workbench.attention.ops.gather_cache import gather_cache
 from workbench.attention.ops.reshape_and_cache import reshape_and_cache
 from workbench.attention.ops.reshape_and_cache.api import check_slots
 from workbench.attention.ops.swap_blocks import swap_blocks
-from workbench.base.argument_kinds import names_wrong_kinds
+from workbench.base.packages import names_wrong_kinds
 from workbench.errors import ArgumentError, UnknownNameError
 
 Layers = list[tuple[torch.Tensor, torch.Tensor]]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.base.lazy import lazily
+from workbench.base.packages import lazily
 
 _LAZY = {
     "CACHES": "workbench.attention.models.caches",

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from workbench.attention.models.gpt import GPT, GPTConfig
 from workbench.attention.models.tokenizer import Tokenizer
-from workbench.base.files import replace_file
+from workbench.base.packages import replace_file
 from workbench.errors import WorkbenchError
 
 FORMAT = "workbench.gpt.1"

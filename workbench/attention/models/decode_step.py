@@ -22,13 +22,13 @@ from workbench.attention.kvcache.checks import check_layer
 from workbench.attention.models.caches import PagedCache, make_cache
 from workbench.attention.models.generation import advance, check_prompt
 from workbench.attention.models.gpt import GPT
+from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.named_case import check_sequences
 from workbench.attention.ops.paged_attention.cases import PagedAttentionCase
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.attention.ops.paged_attention.reference import attend_all
 from workbench.errors import ArgumentError
-from workbench.ops.element_types import DTYPES
-from workbench.ops.named_case import check_sequences
-from workbench.ops.variant import Check
+from workbench.ops import Check
 
 
 @dataclass(frozen=True, eq=False)

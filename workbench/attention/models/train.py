@@ -24,7 +24,7 @@ from workbench.attention.models.corpus import LICENCE, SOURCE, standard_library_
 from workbench.attention.models.evaluate import token_stream, windows
 from workbench.attention.models.gpt import GPT, Attend, GPTConfig
 from workbench.attention.models.tokenizer import learn
-from workbench.base.files import replace_file
+from workbench.base.packages import replace_file
 
 _CONFIG = GPTConfig()
 _MATRIX_RATE, _OTHER_RATE = 5e-3, 3e-3

@@ -9,8 +9,8 @@ import torch
 
 from workbench.attention.cache_formats.layouts import PagedGeometry, detect
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, LARGEST_SCALE, SMALLEST_SCALE, usable
+from workbench.attention.ops.tensor_checks import check_dtype, check_pages, check_within, look_at_values
 from workbench.errors import ArgumentError
-from workbench.ops.tensor_checks import check_dtype, check_pages, check_within, look_at_values
 
 
 def check_caches(

@@ -10,8 +10,8 @@ import torch
 from workbench.attention.cache_formats import nvfp4
 from workbench.attention.cache_formats.layouts import slots_of
 from workbench.attention.cache_formats.quantization import LARGEST
+from workbench.attention.ops.named_case import NamedCase
 from workbench.errors import ArgumentError
-from workbench.ops.named_case import NamedCase
 
 SCALES = ("none", "tensor", "head", "token")
 """Granularities of a quantized cache's scales: none (a scale of 1), one for all, per KV head, per token and head."""

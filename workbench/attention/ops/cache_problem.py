@@ -13,12 +13,10 @@ from typing import Any
 import torch
 
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.constants import constant
-from workbench.ops.element_types import DTYPES
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.steps import Arguments
-from workbench.ops.values import Config
+from workbench.attention.ops.constants import constant
+from workbench.attention.ops.dtypes import DTYPES
+from workbench.base.packages import ELEMENT_TYPES
+from workbench.ops import Arguments, Config, next_power_of_2
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.attention.ops.cache_problem import head_and_strides, head_and_token_stride, no_scales
+from workbench.attention.ops.rules import THREADS, TILE_TOKENS, rules, tile_in_registers
 from workbench.attention.ops.triton_types import TYPES
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import THREADS, TILE_TOKENS, rules, tile_in_registers
-from workbench.ops.tensor_checks import dtype_name
-from workbench.ops.values import Config, Restriction
+from workbench.base.packages import ELEMENT_TYPES
+from workbench.ops import Config, Restriction, next_power_of_2
+from workbench.ops.tensors import dtype_name
 
 WHOLE_X_GROUPS = Restriction.of(
     "whole x groups", "layout != 'x' or head_size % x == 0", "x = 16 / sizeof(cache element)"

@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.attention.cache_formats.nvfp4 import GROUP
+from workbench.attention.ops.rules import TILE_TOKENS, rules, tile_in_registers
 from workbench.attention.ops.triton_types import TYPES
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import TILE_TOKENS, rules, tile_in_registers
-from workbench.ops.steps import Arguments
-from workbench.ops.values import Config, Restriction
+from workbench.ops import Arguments, Config, Restriction, next_power_of_2
 
 BYTES_OF_A_GROUP = GROUP // 2 + 1
 """Bytes of 16 elements and their scale."""

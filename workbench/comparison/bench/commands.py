@@ -92,7 +92,7 @@ def _bench_op(name: str) -> click.Command:
     @json_option
     def command(as_json: bool, over: tuple[str, ...], **options: Any) -> None:
         """Time the kernels of an op on its cases, or over sizes of one, beside torch and torch.compile."""
-        from workbench.ops.own.files import load_op
+        from workbench.ops.files import load_op
 
         if over:
             result: Any = _sweep_sizes(load_op(name), over, **options)

@@ -108,7 +108,7 @@ def run(
 
     Args:
         op: name or value; one of your own also gets the row `COMPILED`, if there is a GPU.
-        cases: names; default every case of an own op, the quick one of a built-in op.
+        cases: names; default every case of a declared op, the quick one of a built-in op.
         variants: names; default every variant that reads the case.
         device: "auto", "sim" or "cuda".
         model: on the simulator, the GPU to predict for; default an A100.

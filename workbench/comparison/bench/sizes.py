@@ -1,6 +1,6 @@
 """``op.sweep`` and ``workbench bench OP --over cols=512,1024``: an op's variants over sizes of its inputs.
 
-A size is what a case can be changed by: a named size of an own op's case (``x=wb.randn(64, "cols"), cols=1024``), a
+A size is what a case can be changed by: a named size of a declared op's case (``x=wb.randn(64, "cols"), cols=1024``), a
 field of a built-in one (``context=8192``, ``dtype="bfloat16"``). Each variant is checked at each size before it gets a
 time. It runs with the configuration that is recorded for that size or one like it, else with its untuned one.
 """

@@ -2,7 +2,7 @@
 // use, in the sizes that were requested. Kernels are checked against them instead of the whole.
 #include <algorithm>
 
-#include "driver.hpp"
+#include "recording.hpp"
 
 namespace workbench::driver {
 namespace {
@@ -51,12 +51,20 @@ extern "C" __attribute__((visibility("default"))) void workbench_driver_block(u6
   answer_or(0, [&] {
     const auto allocation = find_allocation(address, 1);
     if (!allocation) return 0;
+    log(Logged::block, {address, bytes, live ? u64{1} : u64{0}});
     if (!allocation->blocks) allocation->blocks = std::make_shared<Blocks>();
     Blocks& blocks = *allocation->blocks;
     if (live) {
       mark_unwritten(*allocation, address - allocation->address,
                      std::min(bytes, allocation->address + allocation->size - address));
-      blocks.live.insert_or_assign(address, Part{bytes});
+      // A log that is repeated hands out again what it never took back.
+      auto other = blocks.live.lower_bound(address);
+      if (const auto last = before(blocks.live, address);
+          last != blocks.live.end() && last->first + last->second.bytes > address)
+        other = blocks.live.find(last->first);
+      while (other != blocks.live.end() && other->first < address + bytes)
+        other = blocks.live.erase(other);
+      blocks.live.emplace(address, Part{bytes});
       const auto overlapping = before(blocks.freed, address + bytes);
       if (overlapping != blocks.freed.end() && overlapping->first >= address) {
         blocks.freed.erase(overlapping);

@@ -2,7 +2,7 @@
 // copy in parallel.
 #include <cstring>
 
-#include "driver.hpp"
+#include "recording.hpp"
 
 namespace workbench::driver {
 namespace {
@@ -101,6 +101,28 @@ void check_written(Call& call, const Side& source, const Shape& shape) {
   tell_read(call, *source.held, found, shape.width * shape.height * shape.depth);
 }
 
+// The device's address of a side; 0 for the host's memory.
+u64 device_address(const Side& side) {
+  return side.held && !side.on_host ? side.held->address + offset_of(side) : 0;
+}
+
+void log_copy(const Side& target, const Side& source, const Shape& shape) {
+  const u64 to = device_address(target), from = device_address(source);
+  if (!to && !from) return;
+  for (u64 z = 0; z < shape.depth; ++z) {
+    for (u64 y = 0; y < shape.height; ++y) {
+      const u64 to_row = z * shape.to_slice + y * shape.to_row;
+      const u64 from_row = z * shape.from_slice + y * shape.from_row;
+      if (!to)
+        log(Logged::read, {from + from_row, shape.width});
+      else if (from)
+        log(Logged::copied, {to + to_row, from + from_row, shape.width});
+      else
+        log(Logged::written, {to + to_row}, source.host + from_row, shape.width);
+    }
+  }
+}
+
 // The rows and slices as the parameters of a graph's node.
 CUDA_MEMCPY3D as_params(unsigned to_type, u64 to, unsigned from_type, u64 from,
                         const Shape& shape) {
@@ -138,6 +160,7 @@ void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, co
   const Side source = side(from_type, from, extent(shape, shape.from_row, shape.from_slice));
   advance(*context, stream, seconds(target, source, shape.width * shape.height * shape.depth));
   if (target.held && !target.held->written.empty()) mark(target, source, shape);
+  if (is_recording()) log_copy(target, source, shape);
   if (waits) synchronise(*context);
   if (source.held && !source.held->written.empty() && target.on_host)
     check_written(call, source, shape);
@@ -249,6 +272,8 @@ void fill_rows(Call& call, CUdeviceptr to, u64 row_bytes, T value, u64 count, u6
   advance(*context, stream,
           state().device.operation_seconds +
               static_cast<double>(bytes * height) / state().device.device_bytes_per_second);
+  if (target.held && !target.on_host)
+    log(Logged::filled, {to, row, static_cast<u64>(value), sizeof(T), count, height});
   for (u64 y = 0; y < height && target.held; ++y)
     mark_written(*target.held, offset_of(target) + y * row, bytes);
   call.lock.unlock();

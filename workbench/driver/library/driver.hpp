@@ -376,6 +376,11 @@ bool held_in_part(u64 address, u64 bytes);
 // Describes an address of a divided allocation that is in none of its blocks.
 std::string describe_block(const Allocation& allocation, u64 address);
 u64 reserve_addresses(u64 bytes);
+// Whether any allocation has some of these addresses.
+bool overlaps(u64 address, u64 bytes);
+// The address that a process has to reserve next because it repeats a log; 0 if it may choose
+// (recording.cpp).
+u64 prescribed_address();
 void add_allocation(const std::shared_ptr<Allocation>& allocation);
 void drop_allocation(u64 address);
 // Allocates memory, at a reserved address if one is given.

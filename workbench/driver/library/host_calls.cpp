@@ -1,7 +1,7 @@
 // Calls of libraries that compute on the host: see host_calls.hpp.
 #include "host_calls.hpp"
 
-#include "driver.hpp"
+#include "recording.hpp"
 
 #define HOST_API extern "C" __attribute__((visibility("default")))
 
@@ -67,6 +67,7 @@ void follow(HostFrame& frame, const HostRange& range, Allocation& held) {
 void run(Call& call, const HostCall& what, CUstream stream) {
   const std::shared_ptr<Context> context = call.context();
   advance(*context, stream, state().device.operation_seconds);
+  log(Logged::beyond, {}, what.name.data(), what.name.size());
   HostFrame frame{context.get()};
   call.lock.unlock();
   what.body(what.data.get(), &frame);

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "driver.hpp"
+#include "recording.hpp"
 
 namespace workbench::driver {
 namespace {
@@ -93,6 +94,8 @@ std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigne
   }
   made->host = static_cast<u8*>(made->storage.get());
   add_allocation(made);
+  if (where == Where::device) log(Logged::allocated, {made->address, bytes});
+  if (where == Where::managed) log(Logged::beyond, {}, "managed memory", 14);
   record_origin(call, *made);
   return made;
 }
@@ -128,14 +131,10 @@ bool mapped(u64 address, u64 bytes) {
          present(address + bytes - 1);
 }
 
-namespace {
-
 bool overlaps(u64 address, u64 bytes) {
   const auto last = last_at_or_before(address + bytes - 1);
   return last && last->address + last->size > address;
 }
-
-}  // namespace
 
 bool held_in_part(u64 address, u64 bytes) {
   if (!overlaps(address, bytes)) return false;
@@ -148,6 +147,11 @@ bool held_in_part(u64 address, u64 bytes) {
 }
 
 u64 reserve_addresses(u64 bytes) {
+  if (const u64 address = prescribed_address()) {
+    if (overlaps(address, bytes) || address < kBase || address > kEnd - bytes)
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "the log reserves addresses that are in use"};
+    return address;
+  }
   State& all = state();
   const u64 span = round_up(bytes, kAlignment) + kGap;
   u64 from = std::max(all.next_address, kBase);
@@ -183,6 +187,7 @@ void drop_allocation(u64 address) {
   State& all = state();
   const auto found = all.allocations.find(address);
   if (found == all.allocations.end()) return;
+  if (found->second->where == Where::device) log(Logged::freed, {address});
   const Part whole{found->second->size, found->second->origin};
   if (found->second->where != Where::registered)
     all.freed[address] = whole;  // first, because it may throw

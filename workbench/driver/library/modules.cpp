@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "driver.hpp"
+#include "recording.hpp"
 
 namespace workbench::driver {
 
@@ -37,6 +37,7 @@ u64 load(Call& call, const char* image) {
   call.lock.unlock();
   for (u64 handle : gone) to.unload(handle);
   call.lock.lock();
+  log(Logged::module, {module->handle}, image, std::strlen(image));
   try {
     ask(call, to.load, module->handle, image);
   } catch (...) {
@@ -175,6 +176,7 @@ void run(Call& call, const KernelNode& node, CUstream stream) {
   launch.parameters = node.bytes.data(), launch.parameter_bytes = node.bytes.size();
   launch.buffers = memory->rows.data(), launch.buffer_count = memory->rows.size(),
   launch.generation = memory->generation;
+  log_launch(node);
   char why[kWhySize] = "";
   CUresult result = kInterrupted;
   call.lock.unlock();
@@ -316,7 +318,11 @@ using namespace workbench::driver;
 // Called by the load hook: reserves addresses for a module's variables, then adds each of them.
 // Both return 0 on failure.
 extern "C" __attribute__((visibility("default"))) u64 workbench_driver_reserve(u64 bytes) {
-  return answer_or(u64{0}, [&] { return reserve_addresses(bytes); });
+  return answer_or(u64{0}, [&] {
+    const u64 address = reserve_addresses(bytes);
+    log(Logged::reserved, {address});
+    return address;
+  });
 }
 
 extern "C" __attribute__((visibility("default"))) int workbench_driver_variable(u64 module,

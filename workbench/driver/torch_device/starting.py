@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 _INDUCTOR = {"TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER": "0", "TORCHINDUCTOR_USE_STATIC_TRITON_LAUNCHER": "0"}
 
 _attached = False
-_operators: ctypes.PyDLL | None = None
 
 
 @names_wrong_kinds
@@ -128,12 +127,11 @@ def _prepare(torch: library.Torch) -> None:
 
 
 def _exchange(path: Path) -> None:
-    global _operators
     import torch
 
     from workbench.driver.torch_device import compositions, runtime_kernels
 
-    _operators = operators = ctypes.PyDLL(str(path))
+    operators = ctypes.PyDLL(str(path))
     operators.workbench_exchange_operators.restype = ctypes.c_char_p
     compositions.register(operators.workbench_exchange_operators().decode().split())
     torch.cuda._lazy_call(operators.workbench_follow_blocks)
@@ -146,15 +144,6 @@ def _exchange(path: Path) -> None:
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     torch.backends.cuda.enable_cudnn_sdp(False)
     warnings.filterwarnings("ignore", "expandable_segments not supported")
-
-
-def fill_new_memory(byte: int | None) -> None:
-    """Fill each block of device memory that torch allocates from here on with a byte (0 to 255); None ends that.
-
-    The block still counts as unwritten, and the filling takes no simulated time. Call it after torch is imported.
-    """
-    assert _operators is not None
-    _operators.workbench_fill_blocks(-1 if byte is None else byte)
 
 
 def _sleep(cycles: int) -> None:

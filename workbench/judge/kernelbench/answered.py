@@ -1,13 +1,14 @@
 """A problem with its reference's exact results, kept from one solution to the next.
 
-Fitting a problem's sizes and computing its results takes longer than judging a small solution. Inputs are drawn again
-after some solutions all the same: one that left its results somewhere in the file system would help few others.
+Fitting a problem's sizes and computing its results takes longer than judging a small solution. A solution never sees
+the inputs (`workbench.judge.kernelbench.replay`), so that all get the same.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +16,9 @@ import torch
 
 from workbench.errors import ArgumentError
 from workbench.judge.arguments import drawn
-from workbench.judge.kernelbench.problem import KernelBenchProblem
+from workbench.judge.kernelbench.problem import SMALL, KernelBenchProblem
 from workbench.judge.kernelbench.reference import Reference, ReferenceAnswer
-
-_MOST_USES = 16
-"""Number of solutions that get the same weights and inputs."""
+from workbench.ops.declared.elsewhere import CHANGES, Elsewhere, Meaningless
 
 
 @dataclass(frozen=True)
@@ -30,9 +29,37 @@ class AnsweredProblem:
     reference: Reference
     answers: tuple[ReferenceAnswer, ...]
 
+    @functools.cached_property
+    def small(self) -> SmallProblem:
+        """The problem at sizes that are small enough to change its inputs in many ways."""
+        fitted = self.problem.fitted(SMALL)
+        reference = Reference(fitted, drawn(1)[0])
+        answer = reference.answer(self.answers[-1].seed)
+        changed = {name: reference.changed(answer, name) for name in CHANGES}
+        return SmallProblem(
+            fitted, reference, answer, {name: one for name, one in changed.items() if _has_meaning(one)}
+        )
+
+
+@dataclass(frozen=True)
+class SmallProblem:
+    """A problem at small sizes, and the cases of its answer with changed inputs, by the names of their changes."""
+
+    problem: KernelBenchProblem
+    reference: Reference
+    answer: ReferenceAnswer
+    changed: Mapping[str, Elsewhere]
+
+
+def _has_meaning(case: Elsewhere) -> bool:
+    try:
+        case.require_meaning()
+    except Meaningless:
+        return False
+    return True
+
 
 _kept: dict[object, AnsweredProblem] = {}
-_uses = 0
 _answering = threading.Lock()
 
 
@@ -43,16 +70,11 @@ def answered(path: Path, full: bool, seeds: int | Sequence[int]) -> AnsweredProb
     not a problem, or whose results are the same for every seed, so that constants would pass; WorkbenchError if the
     reference fails.
     """
-    global _uses
     with _answering:
         key = path, path.read_bytes() if path.is_file() else b"", full, seeds if isinstance(seeds, int) else (*seeds,)
-        if key not in _kept or _uses >= _MOST_USES:
-            earlier = _kept.pop(key, None)
+        if key not in _kept:
             _kept.clear()
-            problem = earlier.problem if earlier is not None else _read(path, full)
-            _kept[key] = _answered(problem, drawn(seeds) if isinstance(seeds, int) else seeds)
-            _uses = 0
-        _uses += 1
+            _kept[key] = _answered(_read(path, full), drawn(seeds) if isinstance(seeds, int) else seeds)
         return _kept[key]
 
 

@@ -1,48 +1,35 @@
 """The solution's process: torch's simulated device, ``ModelNew`` on it, one call after the other.
 
-Nothing here decides. After each call it sends the findings of the launches as JSON, then the bytes of the results and
-of the inputs; the judge's process compares those. The solution's code runs here and could change any of it: it reports
-functions of torch and of the workbench that are not as they were before the solution was loaded.
+Nothing here decides or is believed. What the process does to its device is recorded (`workbench.driver.recording`); the
+judge repeats the record in a process that the solution never enters, with inputs that this one has not seen.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
 import sys
 import threading
 import types
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from workbench.analysis.device_models import device_model
-from workbench.analysis.launches import Launches
-from workbench.analysis.watching import Watch, watch
 from workbench.base.processes.ending import limit_memory
 from workbench.base.processes.forking import Main
-from workbench.driver.torch_device.starting import fill_new_memory
+from workbench.driver import recording
 from workbench.judge import confinement
 from workbench.judge.kernelbench.seeding import seeded
-from workbench.judge.launching import finding_record
-from workbench.ops.own.files import run_file
-from workbench.ptx.findings import ORDER
+from workbench.ops.files import run_file
 
-_POISON, _ORDINARY = 0xFF, 0x3C
-"""Bytes of new memory in a call: NaN in every floating-point type; and small numbers, where launches are left out."""
+RECORDS = 3
+"""Number of records behind the head of each answer."""
+
 _WATCHED = ("torch", "torch.nn.functional", "torch.cuda", "torch.random", "time")
 _WRAPPED_LATER = ("torch:manual_seed",)  # by torch._dynamo, when it is imported
-_NO_WORK = frozenset(
-    (
-        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "lift_fresh"),
-        *("_local_scalar_dense", "is_same_size", "set_", "resize_", "record_stream", "item", "_unsafe_view"),
-    )
-)
 
 
 def serve() -> Main:
@@ -68,12 +55,6 @@ def warm_up() -> None:
 
 class _Solution:
     def __init__(self, options: Mapping[str, Any]):
-        self._launches, self._idle = Launches(), list[str]()
-        model = device_model(options["model"])
-        self._watch = lambda idle: watch(
-            Watch(self._launches, model, True, not idle, options["seconds"], idle=self._idle if idle else None)
-        )
-        self._watch(False)
         sys.path[:] = options["path"]
         os.chdir(options["working_folder"])
         torch.cuda.init()
@@ -81,114 +62,99 @@ class _Solution:
         limit_memory(options["memory"])
         if not confinement.unavailable():
             confinement.confine()
+        self._made: Any = None  # the class ModelNew
         self._given: list[Any] = []
+        self._told: dict[str, Any] = {}  # of the present call, also if it fails
         self._before = _functions()
 
     def answer(self, content: bytes) -> Iterator[bytes]:
+        """Yield the head of an answer, and `RECORDS` records."""
         request = torch.load(io.BytesIO(content), weights_only=False)
+        act = self._load if "solution" in request else self._call
+        records: list[bytes] = []
         try:
-            frames = self._load(request) if "solution" in request else self._call(request)
+            head = act(request, records)
         except BaseException as error:
-            frames = [{"failed": _outcome(error), "message": _said(error)} | self._found()]
-        for frame in frames:
-            yield frame if isinstance(frame, bytes) else json.dumps(frame).encode()
+            records.append(recording.take())  # a launch may have failed: repeated, it says where
+            head = self._told | {"failed": _outcome(error), "message": _said(error)}
+        yield json.dumps(head | self._tampered()).encode()
+        yield from (records + [b""] * RECORDS)[:RECORDS]
 
-    def _load(self, request: Mapping[str, Any]) -> list[Any]:
-        module = run_file(Path(request["solution"]))
-        made = getattr(module, "ModelNew", None)
-        if not callable(made):
-            raise ImportError(f"{module.__name__}.py has no class ModelNew")
+    def _load(self, request: Mapping[str, Any], records: list[bytes]) -> dict[str, Any]:
+        """Load the solution's file, the first time, and make its model."""
+        if self._made is None:
+            recording.start(request["addresses"])
+            module = run_file(Path(request["solution"]))
+            self._made = getattr(module, "ModelNew", None)
+            if not callable(self._made):
+                raise ImportError(f"{module.__name__}.py has no class ModelNew")
+        self._given = []
         with seeded(request["seed"]):
-            self._model = made(*request["init"])
+            self._model = self._made(*request["init"])
         own = self._model.state_dict()
         missing = [name for name, value in request["state"].items() if not _fits(own.get(name), value)]
         matching = {name: value for name, value in request["state"].items() if name not in missing}
         self._model.load_state_dict(matching, strict=False)
         self._model = self._model.cuda()
-        return [{"missing": missing} | self._found()]
+        records.append(recording.take())
+        return {"missing": missing}
 
-    def _call(self, request: Mapping[str, Any]) -> list[Any]:
+    def _call(self, request: Mapping[str, Any], records: list[bytes]) -> dict[str, Any]:
+        """Return the head; add records of the inputs' memory, of the call, and of what it then frees."""
         self._fill(request["inputs"])
-        idle = request["idle"]
-        fill_new_memory(_ORDINARY if idle else _POISON)
-        self._launches.take()
-        self._idle.clear()
+        records.append(recording.take())
+        self._told = {"given": [_row(one) for one in self._given if isinstance(one, torch.Tensor)]}
         threads = set(threading.enumerate())
-        self._watch(idle)
         start, end, last = (torch.cuda.Event(enable_timing=True) for _ in range(3))
-        torch.cuda.synchronize()
-        start.record()
-        with torch.no_grad(), _operators() as operators:
+        start.record()  # from here on streams have clocks
+        with torch.no_grad():
             returned = self._model(*self._given)
         end.record()
         torch.cuda.synchronize()
         last.record()
         several = returned if isinstance(returned, tuple | list) else (returned,)
-        strange = [type(one).__name__ for one in several if type(one) is not torch.Tensor]
-        head: dict[str, Any] = self._found() | {
+        strange = [_kind(one) for one in several if type(one) is not torch.Tensor or not one.is_cuda]
+        head = self._told | {
             "strange": strange,
-            "operators": dict(operators),
-            "seconds": start.elapsed_time(last) / 1e3,
             "late": end.elapsed_time(last) / 1e3,
             "threads": len(set(threading.enumerate()) - threads),
-            "outputs": [],
+            "outputs": [] if strange else [_row(one) for one in several],
         }
-        if strange:
-            return [head]
-        head["outputs"] = [[str(one.dtype).removeprefix("torch."), list(one.shape)] for one in several]
-        inputs = [one for one in self._given if isinstance(one, torch.Tensor)]
-        return [head, *map(content_of, several), *map(content_of, inputs)]
+        records.append(recording.take())
+        del returned, several
+        records.append(recording.take())
+        return head
 
     def _fill(self, inputs: list[Any]) -> None:
-        """Put other inputs into the storage of the earlier ones."""
-        if not self._given:
-            self._given = [one.cuda() if isinstance(one, torch.Tensor) else one for one in inputs]
-            return
+        """Put other inputs into the storage of the earlier ones; the record has their memory, not their values."""
+        given = [*self._given, *inputs[len(self._given) :]]
         for index, value in enumerate(inputs):
-            here = self._given[index]
-            if isinstance(value, torch.Tensor) and here.shape == value.shape:
+            here = given[index]
+            if not isinstance(value, torch.Tensor):
+                given[index] = value
+                continue
+            if not isinstance(here, torch.Tensor) or not here.is_cuda or here.shape != value.shape:
+                given[index] = here = torch.empty_like(value, device="cuda")
+            with recording.paused():
                 here.copy_(value)
-            else:
-                self._given[index] = value.cuda() if isinstance(value, torch.Tensor) else value
+        self._given = given
 
-    def _found(self) -> dict[str, Any]:
-        kept = self._launches
-        notes = {(one.kernel, one.sides): one for row in kept for one in row.report.notes if one.kind == ORDER}
-        return {
-            "launches": len(kept) + len(kept.faults) + len(self._idle),
-            "findings": [finding_record(one, ()) for one in kept.findings][:32],
-            "notes": [finding_record(one, ())["message"] for one in notes.values()],
-            "ptx": list(dict.fromkeys(one.kernel.ptx for one in kept))[:8],
-            "tampered": [name for name, function in self._before.items() if _now(name) is not function],
-        }
+    def _tampered(self) -> dict[str, Any]:
+        return {"tampered": [name for name, function in self._before.items() if _now(name) is not function]}
 
 
-def content_of(tensor: Any) -> bytes:
-    """Return the bytes of a tensor's elements, in row-major order."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+def _kind(value: Any) -> str:
+    place = f" on {value.device}" if hasattr(value, "is_cuda") and not value.is_cuda else ""
+    return f"{type(value).__name__}{place}"
 
 
-@contextlib.contextmanager
-def _operators() -> Iterator[Counter[str]]:
-    """Count torch's operators within the block, except those that compute nothing."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    found: Counter[str] = Counter()
-
-    class Counting(TorchDispatchMode):
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            return False  # otherwise torch imports torch._dynamo to wrap the method, which takes seconds
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            name = func._schema.name.partition("::")[2]
-            views = any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
-            if not views and name not in _NO_WORK:
-                found[name] += 1
-            return func(*args, **(kwargs or {}))
-
-    with Counting():
-        yield found
+def _row(tensor: Any) -> dict[str, Any]:
+    """Return a tensor's place on the device."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    return {
+        "type": str(plain.dtype).removeprefix("torch."), "address": plain.data_ptr() if plain.numel() else 0,
+        "sizes": list(plain.shape), "strides": list(plain.stride()),
+    }  # fmt: skip
 
 
 def _fits(own: Any, value: Any) -> bool:

@@ -22,8 +22,8 @@ from workbench.driver.torch_device import library
 from workbench.driver.torch_device.starting import simulated_gpu
 from workbench.judge import confinement
 
-CANDIDATE, COMPILE = "candidate", "compile"
-"""The role that runs a solution's code, and the one that compiles the reference."""
+CANDIDATE, REPLAY, COMPILE = "candidate", "replay", "compile"
+"""The role that runs a solution's code; those that repeat what it does, and compile the reference, are trusted."""
 
 
 class SolutionNursery(ForkServer):
@@ -89,11 +89,13 @@ def prepare(model: str, memory_mib: int, folder: str) -> Callable[[str], Main]:
 
     import workbench.analysis.prediction.predict
     import workbench.launch.sim  # noqa: F401
-    from workbench.judge.kernelbench import candidate, compiled_reference
+    from workbench.judge.kernelbench import candidate, compiled_reference, replay
 
     candidate.warm_up()
     confinement.hide_memory(True)
-    mains: dict[str, Callable[[], Main]] = {CANDIDATE: candidate.serve, COMPILE: compiled_reference.serve}
+    mains: dict[str, Callable[[], Main]] = {
+        CANDIDATE: candidate.serve, REPLAY: replay.serve, COMPILE: compiled_reference.serve,
+    }  # fmt: skip
 
     def role(name: str) -> Main:
         own = Path(folder, str(os.getpid()))

@@ -44,6 +44,9 @@ class Cost:
 BUDGET = Cost(64 << 20, 1 << 28)
 """Largest cost of a problem unless it is judged at its own sizes: seconds on the PTX machine."""
 
+SMALL = Cost(1 << 20, 1 << 23)
+"""Largest cost of a problem whose inputs are changed in many ways: each takes a run, and five of the reference."""
+
 
 @dataclass(frozen=True)
 class KernelBenchProblem:

@@ -12,20 +12,23 @@ import torch
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.kernelbench.problem import KernelBenchProblem, copied, init_inputs
 from workbench.judge.kernelbench.seeding import seeded
-from workbench.ops.own.arithmetic import Arithmetic
-from workbench.ops.own.contract import Contract, several_of
+from workbench.ops.declared.arithmetic import Arithmetic
+from workbench.ops.declared.contract import Contract, several_of
+from workbench.ops.declared.elsewhere import Elsewhere
 from workbench.ops.values import Check
+
+_OTHER_SEED = 0x5EED
 
 
 @dataclass(frozen=True)
 class ReferenceAnswer:
-    """The inputs of one seed, the exact results with their dtypes, and the inputs after the reference ran."""
+    """The inputs of one seed, the exact results with their dtypes, and which of the input tensors it writes."""
 
     seed: int
     inputs: list
     results: dict[str, torch.Tensor]
     dtypes: dict[str, torch.dtype]
-    after: list
+    written: frozenset[int]
     arithmetic: Arithmetic
 
 
@@ -51,18 +54,46 @@ class Reference:
         return {name: value.detach().clone() for name, value in self._model.state_dict().items()}
 
     def _exact(self, **inputs: Any) -> Any:
+        wide = any(isinstance(one, torch.Tensor) and one.dtype == torch.float64 for one in inputs.values())
         with torch.no_grad():
-            return copy.deepcopy(self._wide)(*inputs.values())
+            return copy.deepcopy(self._wide if wide else self._model)(*inputs.values())
 
     def answer(self, seed: int) -> ReferenceAnswer:
-        """Draw inputs and compute their results.
+        """Draw inputs and compute their results. Raises as `answered` does."""
+        return self.answered(self._drawn(seed), seed)
+
+    def decoy(self, answer: ReferenceAnswer) -> list:
+        """Return other inputs of the same shapes, to show to a solution in place of the answer's.
+
+        Integers and what is not a tensor stay as they are where floating-point inputs differ: host code may go by them.
+        """
+        drawn = self._drawn(answer.seed ^ _OTHER_SEED)
+        pairs = list(zip(answer.inputs, drawn, strict=True))
+        if not all(_alike(one, other) for one, other in pairs):
+            return answer.inputs
+        floats = any(_is_float(one) for one in answer.inputs)
+        return [
+            other if isinstance(one, torch.Tensor) and (_is_float(one) or not floats) else one for one, other in pairs
+        ]
+
+    def changed(self, answer: ReferenceAnswer, change: str) -> Elsewhere:
+        """Return the case of an answer with its floating-point inputs changed by one of `CHANGES`."""
+        return Elsewhere(_Case(self._contract, answer), change)
+
+    def _drawn(self, seed: int) -> list:
+        try:
+            with seeded(seed):
+                return list(self._names["get_inputs"]())
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def answered(self, inputs: list, seed: int) -> ReferenceAnswer:
+        """Compute the results of inputs.
 
         Raises ArgumentError if the results are not tensors or change from call to call, WorkbenchError if the reference
         fails.
         """
         try:
-            with seeded(seed):
-                inputs = list(self._names["get_inputs"]())
             after = copied(inputs)
             with torch.no_grad(), seeded(0):
                 returned = several_of(copy.deepcopy(self._model)(*after))
@@ -85,14 +116,16 @@ class Reference:
             raise ArgumentError(
                 "problem", what, "a model whose result depends only on its inputs", "Call .eval() in it."
             )
-        named = {f"input{index}": value for index, value in enumerate(copied(inputs))}
+        named = _named(copied(inputs))
         try:
             exact, arithmetic = self._contract.recorded_answer(named)
         except Exception:  # a model may mix its own dtypes with float64
             plain = dict(zip(self._contract._names(len(returned)), returned, strict=True))
             exact, arithmetic = {name: one.double() for name, one in plain.items()}, Arithmetic(exact=False)
         dtypes = {name: one.dtype for name, one in zip(exact, returned, strict=True)}
-        return ReferenceAnswer(seed, inputs, exact, dtypes, after, arithmetic)
+        tensors = [(one, other) for one, other in zip(inputs, after, strict=True) if isinstance(one, torch.Tensor)]
+        written = frozenset(at for at, (one, other) in enumerate(tensors) if not torch.equal(one, other))
+        return ReferenceAnswer(seed, inputs, exact, dtypes, written, arithmetic)
 
     def check(self, answer: ReferenceAnswer, found: Sequence[torch.Tensor]) -> Check:
         """Compare results with the answer's."""
@@ -102,3 +135,43 @@ class Reference:
     def _failed(self, error: Exception) -> WorkbenchError:
         said = next(iter(str(error).splitlines()), "")
         return WorkbenchError(f"{self._problem.path.name}: the reference fails: {type(error).__name__}: {said}")
+
+
+@dataclass(frozen=True)
+class _Case:
+    """An answer as a case whose inputs can be changed."""
+
+    contract: Contract
+    answer: ReferenceAnswer
+
+    @property
+    def seed(self) -> int:
+        return self.answer.seed
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return self.arguments()
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        return self.answer.arithmetic
+
+    def arguments(self) -> dict[str, Any]:
+        return _named(copied(self.answer.inputs))
+
+    def reference(self) -> dict[str, torch.Tensor]:
+        return self.answer.results
+
+
+def _named(inputs: Sequence[Any]) -> dict[str, Any]:
+    return {f"input{index}": value for index, value in enumerate(inputs)}
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor):
+        return type(one) is type(other)
+    return isinstance(other, torch.Tensor) and (one.dtype, one.shape) == (other.dtype, other.shape)

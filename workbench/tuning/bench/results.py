@@ -6,11 +6,14 @@ Runs take turns, so that a busy moment of the computer meets all of them.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from workbench.base.documents import document
+from workbench.base.home import home
 
 Name = TypeVar("Name")
 
@@ -28,6 +31,14 @@ def in_turn(
     """Return the seconds of each run in each of ``rounds`` rounds; every run has a turn in each round."""
     taken = [[timed(run, clock) for run in runs.values()] for _ in range(rounds)]
     return dict(zip(runs, zip(*taken, strict=True), strict=True))
+
+
+def result_path(benchmark: str, device: str) -> Path:
+    """Return the path of a new result: in the folder ``bench`` of the user's home, named by device, day and time."""
+    from workbench.ops.tuned import slug
+
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return home() / "bench" / f"{benchmark}-{slug(device)}-{now}.json"
 
 
 class Benchmark:

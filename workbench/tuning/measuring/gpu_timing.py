@@ -145,12 +145,17 @@ def under_load(
     return look()
 
 
+def is_steady(samples: Sequence[float]) -> bool:
+    """Return True if the standard error of the samples' median is at most `RELATIVE_ERROR` of it."""
+    return median_error(samples) <= RELATIVE_ERROR * statistics.median(samples)
+
+
 def take_samples(clock: Clock, prepared: Callable[[], object]) -> tuple[float, ...]:
     """Take samples in seconds until the median is known well enough; return them in the order taken."""
     samples: list[float] = []
     while len(samples) < MOST_SAMPLES:
         samples.append(clock.sample(prepared))
-        if len(samples) >= LEAST_SAMPLES and median_error(samples) <= RELATIVE_ERROR * statistics.median(samples):
+        if len(samples) >= LEAST_SAMPLES and is_steady(samples):
             break
     return tuple(samples)
 

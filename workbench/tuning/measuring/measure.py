@@ -302,9 +302,9 @@ def _checked(attempt: Attempt) -> Trial:
     if attempt.variant.is_reference:
         check = replace(check, ok=True)
     if not check.ok:
-        from workbench.ops.kept_zeros import forget
+        from workbench.ops.tensors.zeros import forget_kept_zeros
 
-        forget()
+        forget_kept_zeros()
     message = "" if check.ok else f"largest error {check.max_error:.3g}, allowed {check.bound:.3g}"
     message += f": {check.place}" if message and check.place else ""
     if not check.ok:

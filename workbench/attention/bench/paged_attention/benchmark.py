@@ -12,17 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.attention.bench.paged_attention import in_flight, report
 from workbench.attention.bench.paged_attention.cells import BenchmarkCell, grid
 from workbench.attention.bench.paged_attention.contender import Contender, GpuLostError, ours
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Ledger, LedgerRow
 from workbench.attention.bench.paged_attention.measured import Measurer
-from workbench.base.home import home
 from workbench.errors import ArgumentError
 from workbench.launch import devices
 from workbench.launch.devices import Device
-from workbench.tuning.bench import machine, streaming
+from workbench.tuning import DeviceModel, device_model
+from workbench.tuning.bench import all_versions, gpu_facts, gpu_state, measure_again, measure_ceiling, result_path
 
 DEFAULT_MODEL = "h200"
 STREAMED_BYTES = 4 << 30
@@ -172,15 +171,14 @@ def _on_gpu(
 
     import torch
 
-    from workbench.tuning.measuring.gpu_state import gpu_lost
-    from workbench.tuning.measuring.gpu_timing import GpuClock
+    from workbench.tuning.measuring import GpuClock, gpu_lost
 
     def free_bytes() -> int:
         gc.collect()
         torch.cuda.empty_cache()
         return torch.cuda.mem_get_info()[0]
 
-    facts, clock = machine.gpu_facts(), GpuClock()
+    facts, clock = gpu_facts(), GpuClock()
     measurer = Measurer(where, "cuda", clock, time.monotonic, deadline, budget, free_bytes, gpu_lost)
     return measuring(head, _path(out, "measured", facts["gpu"]), facts, measurer, "cuda")
 
@@ -193,7 +191,7 @@ def measuring(
     Args:
         head: description of the run for the ledger.
         path: file of the ledger; None keeps it in memory.
-        facts: result of `workbench.tuning.bench.machine.gpu_facts`.
+        facts: result of `workbench.tuning.bench.gpu_facts`.
         measurer: measures the cells.
         runs_on: the workbench's device for the streaming kernel; "sim" is for tests without a GPU.
 
@@ -204,7 +202,7 @@ def measuring(
 
     from workbench.attention.bench.paged_attention.peers import PACKAGES
 
-    versions = machine.all_versions(PACKAGES)
+    versions = all_versions(PACKAGES)
     ledger = Ledger.open({**head, "basis": "measured", "machine": facts, "versions": versions}, path)
 
     def to_stream() -> torch.Tensor:
@@ -213,7 +211,7 @@ def measuring(
         return torch.empty(words, dtype=torch.int32, device=measurer.where).random_()
 
     if "ceiling" not in ledger.head:
-        ceiling = streaming.measure_ceiling(measurer.clock, to_stream(), facts["multiprocessors"], device=runs_on)
+        ceiling = measure_ceiling(measurer.clock, to_stream(), facts["multiprocessors"], device=runs_on)
         ledger.head |= {"ceiling": ceiling.to_dict(), "method": measurer.clock.method}
         ledger.head["bytes_in_flight"] = in_flight.needed_of_gpu(facts["gpu"])
     config = ledger.head["ceiling"]["config"]
@@ -223,9 +221,9 @@ def measuring(
         rows = measurer(cell, contenders)
         if all(row.seconds is None for row in rows):
             return rows
-        states.append({"cell": cell.label, **machine.gpu_state()})  # at once, while clocks still show the load
+        states.append({"cell": cell.label, **gpu_state()})  # at once, while clocks still show the load
         data = to_stream()
-        ceiling = streaming.measure_again(measurer.clock, data, facts["multiprocessors"], config, device=runs_on)
+        ceiling = measure_again(measurer.clock, data, facts["multiprocessors"], config, device=runs_on)
         return [
             in_flight.noted(replace(row, ceiling=ceiling), one, measurer.device.arch, facts["multiprocessors"])
             for row, one in zip(rows, contenders, strict=True)
@@ -242,7 +240,7 @@ def _without(
     head |= {
         "basis": "predicted",
         "machine": {"model": model.name, "arch": model.arch, "counted_on": "PTX machine"},
-        "versions": machine.all_versions(),
+        "versions": all_versions(),
         "ceiling": {"bytes_per_second": model.dram_bytes_per_second, "source": "published"},
         "method": report.UNKNOWN,
         "bytes_in_flight": in_flight.needed(model),
@@ -258,12 +256,7 @@ def _without(
 
 
 def _path(out: str | Path | None, basis: str, name: str) -> Path:
-    if out is not None:
-        return Path(out)
-    from workbench.ops.tuned import slug
-
-    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return home() / "bench" / f"attention-{basis}-{slug(name)}-{now}.json"
+    return result_path(f"attention-{basis}", name) if out is None else Path(out)
 
 
 def _draw(ledger: Ledger) -> Path | None:

@@ -13,8 +13,7 @@ from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
 from workbench.attention.ops.paged_attention import OP
 from workbench.errors import WorkbenchError
-from workbench.ops.tuned import lookup
-from workbench.ops.variant import Variant
+from workbench.ops import Variant, lookup
 
 _NEAR = 1.0
 """Largest distance of a tuned entry that is used; 1 is a factor of two in one size.

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from workbench.analysis.device_models import DeviceModel, device_models
 from workbench.attention.bench.paged_attention.contender import Contender, Ours
 from workbench.attention.bench.paged_attention.ledger import LedgerRow
-from workbench.ops.variant import Variant
-from workbench.toolchain.occupancy import occupancy
+from workbench.ops import Variant
+from workbench.tuning import DeviceModel, device_models
 
 _LOADED = (2.6, 4.2)
 """Latency of a memory at full speed as a multiple of that of an idle one: a lower and an upper estimate.
@@ -48,8 +47,7 @@ def bytes_in_flight(variant: Variant, config: Mapping[str, Any], problem: Any, m
     if variant.footprint is None:
         return None
     block = variant.footprint(config, problem)
-    resident = occupancy(problem.arch, block.threads, block.registers, block.shared_bytes).blocks_per_sm
-    return block.bytes_in_flight * min(resident, -(-block.blocks // multiprocessors))
+    return block.bytes_in_flight * min(block.resident(problem.arch), -(-block.blocks // multiprocessors))
 
 
 def noted(row: LedgerRow, contender: Contender, arch: str, multiprocessors: int) -> LedgerRow:

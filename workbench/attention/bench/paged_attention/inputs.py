@@ -19,7 +19,7 @@ from workbench.attention.cache_formats.layouts import bits_of, from_canonical, u
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
 from workbench.attention.ops.paged_attention.problem import PagedAttentionTensors
 from workbench.attention.ops.paged_attention.reference import attend
-from workbench.ops.variant import Check
+from workbench.ops import Check
 
 DTYPE = torch.bfloat16
 FREE_PAGES = 3

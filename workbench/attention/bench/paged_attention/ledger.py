@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.base.documents import document
-from workbench.base.files import replace_file
+from workbench.base.packages import replace_file
 from workbench.errors import ArgumentError
 
 FORMAT = 2

@@ -14,10 +14,9 @@ from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Contender, GpuLostError, Prepared, Way
 from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, LedgerRow
-from workbench.base.trials.trial import median_error
 from workbench.errors import ConfigurationError
-from workbench.ops.kept_zeros import forget
-from workbench.tuning.measuring.gpu_timing import MOST_SAMPLES, RELATIVE_ERROR, Clock, interleave
+from workbench.ops.tensors import forget_kept_zeros
+from workbench.tuning.measuring import MOST_SAMPLES, Clock, interleave, is_steady
 
 _ROUNDS = 10
 """Number of rounds of all contenders between two checks of the noise and the time."""
@@ -180,7 +179,7 @@ class Measurer:
         if check.ok:
             turn.ready = prepared, self.clock.prepare(prepared.run)
         else:
-            forget()
+            forget_kept_zeros()
             turn.row = replace(turn.row, outcome="wrong", note=str(check))
 
     def _sample(self, replays: Sequence[Callable[[], object]]) -> list[list[float]]:
@@ -190,7 +189,7 @@ class Measurer:
         while replays:
             for taken, more in zip(samples, interleave(self.clock, replays, _ROUNDS), strict=True):
                 taken.extend(more)
-            steady = all(median_error(taken) <= RELATIVE_ERROR * statistics.median(taken) for taken in samples)
+            steady = all(map(is_steady, samples))
             if steady or len(samples[0]) >= MOST_SAMPLES or self.now() >= until:
                 break
         return samples
@@ -205,7 +204,7 @@ def _turn(cell: BenchmarkCell, one: Contender, way: Way) -> _Turn:
 def _timed(row: LedgerRow, inputs: BenchmarkInputs, prepared: Prepared, samples: Sequence[float]) -> LedgerRow:
     check = inputs.check(prepared.result)
     if not check.ok:
-        forget()
+        forget_kept_zeros()
         return replace(row, outcome="wrong", note=f"{check}, after {len(samples)} repeated runs")
     middle = statistics.median(samples)
     return replace(

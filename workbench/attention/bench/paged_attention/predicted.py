@@ -25,17 +25,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.device_models import DeviceModel
-from workbench.analysis.prediction.counting import launch_counts
-from workbench.analysis.prediction.predict import Prediction, predict_counts
+from workbench.analysis.prediction import Prediction, launch_counts, predict_counts
 from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Contender, Ours
 from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, LedgerRow
 from workbench.errors import ConfigurationError, WrongResultError
+from workbench.tuning import DeviceModel
 
 if TYPE_CHECKING:
-    from workbench.base.trials.values import Counts
+    from workbench.analysis.prediction import Counts
     from workbench.ptx import LaunchReport
     from workbench.toolchain import CompiledKernel
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.attention.bench.paged_attention.cells import CACHES, HEADS
 from workbench.attention.bench.paged_attention.ledger import Ledger, LedgerRow
-from workbench.base.files import replace_file
-from workbench.base.tables import Table
+from workbench.base.packages import Table, replace_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -194,7 +193,7 @@ def plot(ledger: Ledger, path: Path | None = None) -> Figure:
 
 
 def _panel(ax: Axes, rows: Sequence[LedgerRow], names: Sequence[str], head: Mapping[str, Any]) -> None:
-    from workbench.ui.line_plots import LineAxes, marked_lines
+    from workbench.ui import LineAxes, marked_lines
 
     for style, name in enumerate(names):
         best: dict[float, float] = {}

@@ -14,23 +14,20 @@ from workbench.attention.ops.causal_attention.problem import (
     Read,
     lse_dtype,
 )
-from workbench.base.argument_kinds import names_wrong_kinds
-from workbench.errors import ArgumentError
-from workbench.ops.described_op import DescribedOp
-from workbench.ops.dispatch import arch_of, check_supported
-from workbench.ops.own.op import op
-from workbench.ops.registry import get
-from workbench.ops.tensor_checks import (
+from workbench.attention.ops.tensor_checks import (
     ALIGNMENT,
     alignment_of,
-    check_devices,
     check_dtype,
     check_groups,
     check_vector,
     check_within,
-    dtype_name,
     look_at_values,
 )
+from workbench.base.packages import names_wrong_kinds
+from workbench.errors import ArgumentError
+from workbench.ops import DescribedOp, arch_of, check_supported, get
+from workbench.ops.declared import op
+from workbench.ops.tensors import check_devices, dtype_name
 
 
 @names_wrong_kinds

@@ -22,10 +22,10 @@ from workbench.attention.ops.causal_attention.problem import (
     CausalAttentionTensors,
     lse_dtype,
 )
+from workbench.attention.ops.named_case import NamedCase, by_name, check_sequences
 from workbench.attention.ops.paged_attention.reference import attend
 from workbench.errors import ArgumentError
-from workbench.ops.named_case import NamedCase, by_name, check_sequences
-from workbench.ops.variant import Check
+from workbench.ops import Check
 
 
 @dataclass(frozen=True)

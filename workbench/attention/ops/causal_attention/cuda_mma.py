@@ -16,10 +16,9 @@ from workbench.attention.ops.causal_attention.problem import (
     CausalAttentionProblem,
     blocks,
 )
-from workbench.base.home import cuda_sources
-from workbench.ops.expressions import cdiv
-from workbench.ops.rules import rules, shared_limit, shared_memory
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
+from workbench.attention.ops.rules import rules, shared_limit, shared_memory
+from workbench.base.packages import cuda_sources
+from workbench.ops import Config, CudaStep, CudaVariant, Restriction, cdiv
 
 _OTHER_REGISTERS = 48
 """Registers beside queries, scores and output: pieces of tiles, addresses, maxima and sums."""

@@ -12,10 +12,10 @@ from typing import Any
 
 from workbench.attention.ops.cache_problem import head_macros
 from workbench.attention.ops.causal_attention.problem import GRID, ROWS, CausalAttentionProblem, blocks
-from workbench.base.home import cuda_sources
-from workbench.ops.rules import rules, shared_memory
-from workbench.ops.variant import Arguments, Config, CudaStep, CudaVariant, Restriction
-from workbench.ptx.tensor_map import TensorMap
+from workbench.attention.ops.rules import rules, shared_memory
+from workbench.base.packages import cuda_sources
+from workbench.ops import Arguments, Config, CudaStep, CudaVariant, Restriction
+from workbench.ptx import TensorMap
 
 _COLUMNS = 64
 """Elements of a row of a tile: 128 bytes, the span of the swizzle."""

@@ -8,15 +8,13 @@ from typing import Any, Protocol
 
 import torch
 
+from workbench.attention.ops import dtypes
 from workbench.attention.ops.cache_problem import AttentionProblem
-from workbench.ops import element_types
-from workbench.ops.expressions import cdiv
-from workbench.ops.rules import grid
-from workbench.ops.run_tensors import RunTensors, made
-from workbench.ops.steps import Arguments
-from workbench.ops.values import Config, Restriction
+from workbench.attention.ops.rules import grid
+from workbench.ops import Arguments, Config, Restriction, cdiv
+from workbench.ops.tensors import RunTensors, made
 
-DTYPES = {"float64": torch.float64, **element_types.DTYPES}
+DTYPES = {"float64": torch.float64, **dtypes.DTYPES}
 """The dtypes of query, key, value and output by name."""
 
 

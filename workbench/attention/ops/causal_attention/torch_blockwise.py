@@ -18,7 +18,7 @@ import torch
 
 from workbench.attention.ops.causal_attention.problem import DTYPES, CausalAttentionProblem, CausalAttentionTensors
 from workbench.attention.ops.causal_attention.torch_naive import repeat_kv, without_padding
-from workbench.ops.variant import Restriction, TorchVariant
+from workbench.ops import Restriction, TorchVariant
 
 
 def into_blocks(tokens: torch.Tensor, block_size: int) -> torch.Tensor:

@@ -17,7 +17,7 @@ from workbench.attention.ops.causal_attention.problem import (
     CausalAttentionTensors,
     Read,
 )
-from workbench.ops.variant import TorchVariant
+from workbench.ops import TorchVariant
 
 
 def causal_mask(num_queries: int, num_tokens: int, device: torch.device | None = None) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 
 from workbench.attention.ops.causal_attention.problem import DTYPES, CausalAttentionProblem, CausalAttentionTensors
 from workbench.attention.ops.causal_attention.torch_naive import mask_of, repeat_kv, without_padding
-from workbench.ops.variant import TorchVariant
+from workbench.ops import TorchVariant
 
 
 def compute(problem: CausalAttentionProblem, tensors: CausalAttentionTensors) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from workbench.attention.ops.causal_attention.problem import blocks
 from workbench.attention.ops.causal_attention.triton_flash import VARIANT as FLASH
 from workbench.attention.ops.causal_attention.triton_rows import constexprs
-from workbench.ops.rules import TMA
+from workbench.attention.ops.rules import TMA
 
 VARIANT = replace(
     FLASH,

@@ -31,9 +31,8 @@ from workbench.attention.ops.causal_attention.triton_rows import (
     store_rows,
     types,
 )
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import shared_memory
-from workbench.ops.variant import Arguments, Config, Restriction, TritonStep, TritonVariant
+from workbench.attention.ops.rules import shared_memory
+from workbench.ops import Arguments, Config, Restriction, TritonStep, TritonVariant, next_power_of_2
 
 
 @triton.jit

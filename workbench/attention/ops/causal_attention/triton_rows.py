@@ -12,9 +12,8 @@ import triton.language as tl
 from workbench.attention.ops.cache_problem import attributes, never_none
 from workbench.attention.ops.causal_attention.problem import CausalAttentionProblem
 from workbench.attention.ops.triton_types import TYPES
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.values import Config, Restriction
+from workbench.base.packages import ELEMENT_TYPES
+from workbench.ops import Config, Restriction, next_power_of_2
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)

@@ -9,11 +9,12 @@ import torch
 from workbench.attention.ops.causal_attention.api import kernel_problem_of, problem_of
 from workbench.attention.ops.causal_attention.problem import CausalAttentionProblem, lse_dtype
 from workbench.attention.ops.causal_attention_backward.tensors import CausalAttentionBackwardTensors
-from workbench.base.argument_kinds import names_wrong_kinds
+from workbench.attention.ops.tensor_checks import check_dtype
+from workbench.base.packages import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.described_op import DescribedOp
-from workbench.ops.own.op import op
-from workbench.ops.tensor_checks import check_devices, check_dtype
+from workbench.ops import DescribedOp
+from workbench.ops.declared import op
+from workbench.ops.tensors import check_devices
 
 
 @names_wrong_kinds

@@ -17,9 +17,8 @@ from workbench.attention.ops.causal_attention.api import causal_attention
 from workbench.attention.ops.causal_attention.cases import CausalAttentionCase
 from workbench.attention.ops.causal_attention.problem import DTYPES, CausalAttentionProblem, lse_dtype
 from workbench.attention.ops.causal_attention_backward.tensors import CausalAttentionBackwardTensors
-from workbench.ops.expressions import cdiv
-from workbench.ops.named_case import by_name, check_sequences
-from workbench.ops.variant import Check
+from workbench.attention.ops.named_case import by_name, check_sequences
+from workbench.ops import Check, cdiv
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from workbench.ops.run_tensors import RunTensors, made
+from workbench.ops.tensors import RunTensors, made
 
 
 @dataclass

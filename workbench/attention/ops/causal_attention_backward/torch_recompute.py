@@ -15,7 +15,7 @@ import torch
 from workbench.attention.ops.causal_attention.problem import DTYPES, CausalAttentionProblem, lse_dtype
 from workbench.attention.ops.causal_attention.torch_naive import mask_of, repeat_kv, without_padding
 from workbench.attention.ops.causal_attention_backward.tensors import CausalAttentionBackwardTensors
-from workbench.ops.variant import TorchVariant
+from workbench.ops import TorchVariant
 
 
 def compute(problem: CausalAttentionProblem, tensors: CausalAttentionBackwardTensors) -> None:

@@ -28,10 +28,9 @@ from workbench.attention.ops.causal_attention.triton_rows import (
     types,
 )
 from workbench.attention.ops.causal_attention_backward.tensors import CausalAttentionBackwardTensors
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.expressions import cdiv, next_power_of_2
-from workbench.ops.rules import rules, shared_limit, shared_memory
-from workbench.ops.variant import Config, Size, TritonStep, TritonVariant
+from workbench.attention.ops.rules import rules, shared_limit, shared_memory
+from workbench.base.packages import ELEMENT_TYPES
+from workbench.ops import Config, Size, TritonStep, TritonVariant, cdiv, next_power_of_2
 
 
 @triton.jit

@@ -6,15 +6,10 @@ from collections.abc import Mapping
 
 import torch
 
+from workbench.attention.ops.constants import constant
 from workbench.attention.ops.contiguous_attention.problem import ContiguousAttentionProblem, ContiguousAttentionTensors
-from workbench.base.argument_kinds import names_wrong_kinds
-from workbench.errors import ArgumentError
-from workbench.ops.constants import constant
-from workbench.ops.described_op import DescribedOp
-from workbench.ops.dispatch import arch_of
-from workbench.ops.element_types import DTYPES
-from workbench.ops.own.op import op
-from workbench.ops.tensor_checks import (
+from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.tensor_checks import (
     check_dtype,
     check_groups,
     check_out,
@@ -23,9 +18,13 @@ from workbench.ops.tensor_checks import (
     check_query_shape,
     check_vector,
     check_within,
-    dtype_name,
     look_at_values,
 )
+from workbench.base.packages import names_wrong_kinds
+from workbench.errors import ArgumentError
+from workbench.ops import DescribedOp, arch_of
+from workbench.ops.declared import op
+from workbench.ops.tensors import dtype_name
 
 
 @names_wrong_kinds

@@ -12,11 +12,11 @@ import torch
 
 from workbench.attention.cache_formats.layouts import from_paged
 from workbench.attention.ops.contiguous_attention.problem import ContiguousAttentionProblem, ContiguousAttentionTensors
+from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.named_case import by_name
 from workbench.attention.ops.paged_attention.cases import CASES as PAGED
 from workbench.attention.ops.paged_attention.cases import DecodeStep, PagedAttentionCase
-from workbench.ops.element_types import DTYPES
-from workbench.ops.named_case import by_name
-from workbench.ops.values import Config
+from workbench.ops import Config
 
 _FREE_ROWS = 2
 _ROOM = 5  # tokens that a row could still take

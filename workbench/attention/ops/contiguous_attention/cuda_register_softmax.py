@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from workbench.attention.ops.cache_problem import head_macros
 from workbench.attention.ops.contiguous_attention.problem import ARGUMENTS, GRID, ContiguousAttentionProblem
-from workbench.base.home import cuda_sources
-from workbench.ops.rules import STATIC_SHARED, THREADS, rules, shared_memory
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
+from workbench.attention.ops.rules import STATIC_SHARED, THREADS, rules, shared_memory
+from workbench.base.packages import cuda_sources
+from workbench.ops import Config, CudaStep, CudaVariant, Restriction
 
 _OTHER_REGISTERS = 40
 """Registers beside queries, sums and vectors: addresses, loop state, scores."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from workbench.attention.ops.contiguous_attention.problem import ContiguousAttentionProblem, ContiguousAttentionTensors
-from workbench.ops.element_types import DTYPES
-from workbench.ops.variant import TorchVariant
+from workbench.attention.ops.dtypes import DTYPES
+from workbench.ops import TorchVariant
 
 
 def compute(problem: ContiguousAttentionProblem, tensors: ContiguousAttentionTensors) -> None:

@@ -15,11 +15,10 @@ import triton
 import triton.language as tl
 
 from workbench.attention.ops.contiguous_attention.problem import ARGUMENTS, GRID, ContiguousAttentionProblem
+from workbench.attention.ops.rules import TILE_TOKENS, shared_memory, tile_in_registers
 from workbench.attention.ops.triton_types import TYPES
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import TILE_TOKENS, shared_memory, tile_in_registers
-from workbench.ops.variant import Config, TritonStep, TritonVariant
+from workbench.base.packages import ELEMENT_TYPES
+from workbench.ops import Config, TritonStep, TritonVariant, next_power_of_2
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from workbench.attention.ops.copy_blocks.problem import CopyBlocksProblem, tensors_of
-from workbench.base.argument_kinds import names_wrong_kinds
+from workbench.attention.ops.tensor_checks import check_dtype, check_pages, look_at_values
+from workbench.base.packages import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.described_op import DescribedOp
-from workbench.ops.dispatch import arch_of
-from workbench.ops.own.op import op
-from workbench.ops.run_tensors import RunTensors
-from workbench.ops.tensor_checks import check_apart, check_devices, check_dtype, check_pages, look_at_values
+from workbench.ops import DescribedOp, arch_of
+from workbench.ops.declared import op
+from workbench.ops.tensors import RunTensors, check_apart, check_devices
 
 
 @names_wrong_kinds

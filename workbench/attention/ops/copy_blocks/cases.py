@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from workbench.attention.ops.copy_blocks.problem import CopyBlocksProblem, CopyBlocksTensors, tensors_of
-from workbench.ops.element_types import DTYPES
-from workbench.ops.named_case import NamedCase, by_name, check_bits
-from workbench.ops.variant import Check
+from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.named_case import NamedCase, by_name, check_bits
+from workbench.ops import Check
 
 _FREE_PAGES = 3
 

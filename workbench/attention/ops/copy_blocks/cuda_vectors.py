@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 
 from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, CopyBlocksProblem, MovesPages
-from workbench.base.home import cuda_sources
-from workbench.ops.expressions import cdiv
-from workbench.ops.rules import THREADS, rules
-from workbench.ops.variant import Config, CudaStep, CudaVariant
+from workbench.attention.ops.rules import THREADS, rules
+from workbench.base.packages import cuda_sources
+from workbench.ops import Config, CudaStep, CudaVariant, cdiv
 
 SPACE = {
     "NUM_THREADS": (32, 64, 128, 256, 512),

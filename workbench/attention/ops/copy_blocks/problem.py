@@ -9,14 +9,11 @@ from typing import Any
 import torch
 
 from workbench.attention.ops.cache_problem import Sizes
-from workbench.ops.constants import constant
-from workbench.ops.rules import grid
-from workbench.ops.run_tensors import RunTensors
-from workbench.ops.steps import Arguments
-from workbench.ops.tensor_checks import extent
-from workbench.ops.values import Config
-from workbench.ops.variant import Variant
-from workbench.ptx.joined import joined
+from workbench.attention.ops.constants import constant
+from workbench.attention.ops.rules import grid
+from workbench.ops import Arguments, Config, Variant
+from workbench.ops.tensors import RunTensors, extent
+from workbench.ptx import join_reports
 
 STEP = 16
 """Unit of all distances between caches and pages, in bytes."""
@@ -87,7 +84,7 @@ class MovesPages(Variant):
         for sources, targets in groups:
             part = replace(problem, num_caches=len(sources)), tensors_of(sources, targets, tensors.pairs)
             reports.append(super().run(config, *part, device, **launch_options))
-        return joined(reports)
+        return join_reports(reports)
 
 
 ARGUMENTS: Arguments = {

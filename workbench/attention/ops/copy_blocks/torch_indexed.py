@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.attention.cache_formats.layouts import bits_of
 from workbench.attention.ops.copy_blocks.problem import CopyBlocksProblem, CopyBlocksTensors
-from workbench.ops.variant import TorchVariant
+from workbench.ops import TorchVariant
 
 
 def compute(problem: CopyBlocksProblem, tensors: CopyBlocksTensors) -> None:

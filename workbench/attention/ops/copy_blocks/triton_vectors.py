@@ -13,10 +13,9 @@ import triton
 import triton.language as tl
 
 from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, CopyBlocksProblem, MovesPages
+from workbench.attention.ops.rules import rules
 from workbench.attention.ops.triton_types import TYPES
-from workbench.ops.expressions import cdiv
-from workbench.ops.rules import rules
-from workbench.ops.variant import TritonStep, TritonVariant
+from workbench.ops import TritonStep, TritonVariant, cdiv
 
 
 @triton.jit

@@ -30,10 +30,10 @@ from workbench.attention.ops.cache_case import (
     random_scales,
     shuffled_tables,
 )
+from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.gather_cache.problem import GatherCacheProblem, GatherCacheTensors
-from workbench.ops.element_types import DTYPES
-from workbench.ops.named_case import OfSequences, by_name, check_bits
-from workbench.ops.variant import Check
+from workbench.attention.ops.named_case import OfSequences, by_name, check_bits
+from workbench.ops import Check
 
 
 @dataclass(frozen=True)

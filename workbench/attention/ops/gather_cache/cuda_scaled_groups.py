@@ -8,12 +8,10 @@ from __future__ import annotations
 from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
 from workbench.attention.ops.cache_problem import STRIDES
 from workbench.attention.ops.gather_cache.problem import GRID
+from workbench.attention.ops.rules import THREADS, rules
 from workbench.attention.ops.scaled_groups import GROUP_STRIDES, WHOLE_GROUPS
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.base.home import cuda_sources
-from workbench.ops.expressions import cdiv
-from workbench.ops.rules import THREADS, rules
-from workbench.ops.variant import CudaStep, CudaVariant
+from workbench.base.packages import ELEMENT_TYPES, cuda_sources
+from workbench.ops import CudaStep, CudaVariant, cdiv
 
 VARIANT = CudaVariant(
     op="gather_cache",

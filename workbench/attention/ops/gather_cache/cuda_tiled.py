@@ -10,9 +10,9 @@ import math
 from workbench.attention.ops.cache_problem import STRIDES
 from workbench.attention.ops.gather_cache.problem import GRID, GatherCacheProblem, blocks
 from workbench.attention.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
-from workbench.base.home import cuda_sources
-from workbench.ops.rules import STATIC_SHARED, rules, shared_memory
-from workbench.ops.variant import Config, CudaStep, CudaVariant
+from workbench.attention.ops.rules import STATIC_SHARED, rules, shared_memory
+from workbench.base.packages import cuda_sources
+from workbench.ops import Config, CudaStep, CudaVariant
 
 
 def _tile_bytes(config: Config, problem: GatherCacheProblem) -> int:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from workbench.attention.ops.cache_problem import CacheProblem
-from workbench.ops.expressions import cdiv
-from workbench.ops.rules import grid
-from workbench.ops.run_tensors import RunTensors, made
-from workbench.ops.values import Config
+from workbench.attention.ops.rules import grid
+from workbench.ops import Config, cdiv
+from workbench.ops.tensors import RunTensors, made
 
 
 @dataclass(frozen=True)

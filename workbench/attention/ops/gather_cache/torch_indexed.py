@@ -7,9 +7,9 @@ import torch
 from workbench.attention.cache_formats import nvfp4
 from workbench.attention.cache_formats.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, dequantize
+from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.gather_cache.problem import GatherCacheProblem, GatherCacheTensors
-from workbench.ops.element_types import DTYPES
-from workbench.ops.variant import TorchVariant
+from workbench.ops import TorchVariant
 
 
 def compute(problem: GatherCacheProblem, tensors: GatherCacheTensors) -> None:

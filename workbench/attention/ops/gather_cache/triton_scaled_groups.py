@@ -20,8 +20,8 @@ from workbench.attention.ops.scaled_groups import (
     default_triton_config,
     group_constexprs,
 )
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.variant import Config, TritonStep, TritonVariant
+from workbench.base.packages import ELEMENT_TYPES
+from workbench.ops import Config, TritonStep, TritonVariant
 
 
 @triton.jit

@@ -22,8 +22,8 @@ from workbench.attention.ops.page_tiles import (
     triton_types,
 )
 from workbench.attention.ops.reshape_and_cache.triton_codes import dequantize
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.variant import TritonStep, TritonVariant
+from workbench.base.packages import ELEMENT_TYPES
+from workbench.ops import TritonStep, TritonVariant
 
 
 @triton.jit

@@ -9,22 +9,21 @@ import torch
 
 from workbench.attention.cache_formats.layouts import PagedGeometry
 from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
+from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
-from workbench.base.argument_kinds import names_wrong_kinds
-from workbench.errors import ArgumentError
-from workbench.ops.described_op import DescribedOp
-from workbench.ops.dispatch import arch_of, multiprocessors_of
-from workbench.ops.element_types import DTYPES
-from workbench.ops.own.op import op
-from workbench.ops.tensor_checks import (
+from workbench.attention.ops.tensor_checks import (
     ALIGNMENT,
     check_groups,
     check_out,
     check_query,
     check_query_shape,
     check_vector,
-    dtype_name,
 )
+from workbench.base.packages import names_wrong_kinds
+from workbench.errors import ArgumentError
+from workbench.ops import DescribedOp, arch_of, multiprocessors_of
+from workbench.ops.declared import op
+from workbench.ops.tensors import dtype_name
 
 
 @names_wrong_kinds

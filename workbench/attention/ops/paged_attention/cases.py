@@ -33,12 +33,12 @@ import torch
 from workbench.attention.cache_formats.layouts import to_paged
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, LARGEST, dequantize, quantize
 from workbench.attention.ops.cache_case import cache_row_bytes, check_nvfp4, in_pages, shuffled_tables
+from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.named_case import OfSequences, by_name, check_sequences
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.attention.ops.paged_attention.reference import attend_all
 from workbench.errors import ArgumentError
-from workbench.ops.element_types import DTYPES
-from workbench.ops.named_case import OfSequences, by_name, check_sequences
-from workbench.ops.variant import Check
+from workbench.ops import Check
 
 SCALES = ("tensor", "head", "token")
 FAMILIES = ("needles", "zero_query", "one_hot_value", "large_scores")

@@ -8,10 +8,10 @@ its elements become fp16 in registers, four at a time, and its scales multiply s
 Bytes that must move: K and V of every token once, query and output. With more than one partition also the fp32 partial
 results, written and read: ``2 * 4 * num_heads * (head_size + 2)`` per partition, less than 1 % for 2048 tokens and a
 group of 8, and a counter. At 4096 tokens of 8 query heads on a KV head of 128 elements, one partition
-(``tests/ops/test_paged_attention_grouped.py``), the least is 2,102,276 bytes; the machine counted 2,102,304 distinct
-bytes moved and 2,102,400 requested (1.0001 times as many). For an 8-bit cache the least is 1,053,700; it counted
-1,053,792 (1.0001) and 1,056,128 (1.002). With a scale per token the least is 1,086,468, and it counted 1.0000 and 1.002
-times as many.
+(``tests/attention/ops/test_paged_attention_grouped.py``), the least is 2,102,276 bytes; the machine counted 2,102,304
+distinct bytes moved and 2,102,400 requested (1.0001 times as many). For an 8-bit cache the least is 1,053,700; it
+counted 1,053,792 (1.0001) and 1,056,128 (1.002). With a scale per token the least is 1,086,468, and it counted 1.0000
+and 1.002 times as many.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from workbench.attention.ops.paged_attention.rules import (
     partition_blocks,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
-from workbench.base.home import cuda_sources
-from workbench.ops.rules import rules, shared_limit, shared_memory
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
+from workbench.attention.ops.rules import rules, shared_limit, shared_memory
+from workbench.base.packages import cuda_sources
+from workbench.ops import Config, CudaStep, CudaVariant, Footprint
 
 _PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 _MOST_REGISTERS = 255
@@ -93,16 +93,13 @@ RESTRICTIONS = rules(
 
 def default_config(problem: PagedAttentionProblem) -> dict:
     """Return tiles of equal bytes for every element size, as many stages and warps as fit, balanced partitions."""
-    from workbench.toolchain.occupancy import occupancy
-
     tile = 32 // problem.cache_itemsize
     config = {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": max(_PARTITION_SIZES), "TILE_TOKENS": tile}
     for stages, threads in ((3, 128), (2, 128), (3, 64), (2, 64)):
         config |= {"NUM_STAGES": stages, "NUM_THREADS": threads}
-        shared_bytes = _shared_bytes(config, problem)
-        if shared_bytes <= shared_limit(problem):
+        if _shared_bytes(config, problem) <= shared_limit(problem):
             break
-    resident = occupancy(problem.arch, threads, _MOST_REGISTERS, shared_bytes).blocks_per_sm
+    resident = _footprint(config, problem).resident(problem.arch)
     return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
 
 

@@ -23,9 +23,9 @@ from workbench.attention.ops.paged_attention.rules import (
     partition_size,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
-from workbench.base.home import cuda_sources
-from workbench.ops.rules import THREADS, rules, shared_memory
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
+from workbench.attention.ops.rules import THREADS, rules, shared_memory
+from workbench.base.packages import cuda_sources
+from workbench.ops import Config, CudaStep, CudaVariant, Footprint
 
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 

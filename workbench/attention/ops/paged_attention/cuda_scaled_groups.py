@@ -20,11 +20,10 @@ from workbench.attention.ops.paged_attention.rules import (
     partition_size,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
+from workbench.attention.ops.rules import THREADS, rules, shared_memory
 from workbench.attention.ops.scaled_groups import BYTES_OF_A_GROUP, GROUP_STRIDES
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.base.home import cuda_sources
-from workbench.ops.rules import THREADS, rules, shared_memory
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
+from workbench.base.packages import ELEMENT_TYPES, cuda_sources
+from workbench.ops import Config, CudaStep, CudaVariant, Footprint
 
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 _REGISTERS = 128

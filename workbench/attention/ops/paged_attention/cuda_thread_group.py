@@ -9,9 +9,9 @@ from __future__ import annotations
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE
 from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem, macros
 from workbench.attention.ops.paged_attention.rules import GRID, PAGE_SIZE, WANTED_IN_FLIGHT
-from workbench.base.home import cuda_sources
-from workbench.ops.rules import THREADS, rules, shared_memory
-from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint, Restriction
+from workbench.attention.ops.rules import THREADS, rules, shared_memory
+from workbench.base.packages import cuda_sources
+from workbench.ops import Config, CudaStep, CudaVariant, Footprint, Restriction
 
 _OTHER_REGISTERS = 64
 """Registers beside row sums: key vectors (32), addresses, loop state."""
@@ -76,17 +76,15 @@ def default_config(problem: PagedAttentionProblem) -> dict:
 
 def _enough_threads(config: Config, problem: PagedAttentionProblem) -> int:
     """Return 128, 256 or 512 threads, enough for WANTED_IN_FLIGHT bytes per multiprocessor, with 8 pages per warp."""
-    from workbench.toolchain.occupancy import occupancy
-
     chosen, most = 128, 0
     for threads in (128, 256, 512):
         block = _footprint({**config, "NUM_THREADS": threads}, problem)
-        resident = occupancy(problem.arch, threads, block.registers, block.shared_bytes).blocks_per_sm
+        in_flight = block.resident(problem.arch) * block.bytes_in_flight
         short = problem.max_seq_len < 8 * config["BLOCK_SIZE"] * threads // 32
         if threads > 128 and (short or _row_sums(config, problem) + _OTHER_REGISTERS > block.registers):
             break
-        if resident * block.bytes_in_flight > most:
-            chosen, most = threads, resident * block.bytes_in_flight
+        if in_flight > most:
+            chosen, most = threads, in_flight
         if most >= WANTED_IN_FLIGHT:
             break
     return chosen

@@ -8,11 +8,9 @@ from typing import Any
 import torch
 
 from workbench.attention.ops.cache_problem import STRIDES, AttentionProblem, CacheProblem, head_macros, scale_strides
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.run_tensors import RunTensors, made
-from workbench.ops.steps import Arguments
-from workbench.ops.tensor_checks import dtype_name
-from workbench.ops.values import Config
+from workbench.base.packages import ELEMENT_TYPES
+from workbench.ops import Arguments, Config
+from workbench.ops.tensors import RunTensors, dtype_name, made
 
 DEFAULT_BLOCK_SIZE = 16
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from workbench.analysis.device_models import device_model, model_of_arch
+from workbench.analysis.device_models import model_of_arch
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem
+from workbench.attention.ops.rules import grid
 from workbench.errors import UnknownDeviceWarning
-from workbench.ops.expressions import cdiv
-from workbench.ops.rules import grid
-from workbench.ops.values import Config, Restriction
+from workbench.ops import Config, Restriction, cdiv
+from workbench.tuning import device_model
 
 
 def multiprocessors(problem: PagedAttentionProblem) -> int:

@@ -12,9 +12,8 @@ from workbench.attention.ops.paged_attention.problem import PagedAttentionProble
 from workbench.attention.ops.paged_attention.rules import num_partitions
 from workbench.attention.ops.paged_attention.triton_grouped import VARIANT as GROUPED
 from workbench.attention.ops.paged_attention.triton_grouped import constexprs, footprint, shared_bytes
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import TMA, shared_limit, shared_memory
-from workbench.ops.variant import Config, Footprint, Restriction
+from workbench.attention.ops.rules import TMA, shared_limit, shared_memory
+from workbench.ops import Config, Footprint, Restriction, next_power_of_2
 
 
 def _shared_bytes(config: Config, problem: PagedAttentionProblem) -> int:

@@ -6,8 +6,9 @@ query heads, padded to 16 rows, meet each tile of keys and values once. Triton c
 stage ahead of them the block table's entries with their places.
 
 Bytes that must move are those of ``cuda_grouped_mma``. At 4096 tokens of 8 query heads on a KV head of 128 elements,
-one partition (``tests/ops/test_paged_attention_grouped.py``), the machine counted 1.0000 times as many distinct bytes
-and 1.008 times as many requested; for an 8-bit cache 1.0001 and 1.007, with a scale per token 1.0000 and 1.029.
+one partition (``tests/attention/ops/test_paged_attention_grouped.py``), the machine counted 1.0000 times as many
+distinct bytes and 1.008 times as many requested; for an 8-bit cache 1.0001 and 1.007, with a scale per token 1.0000 and
+1.029.
 """
 
 from __future__ import annotations
@@ -48,9 +49,8 @@ from workbench.attention.ops.paged_attention.triton_tiles import (
 )
 from workbench.attention.ops.paged_attention.triton_tiles import constexprs as of_tiles
 from workbench.attention.ops.paged_attention.workspace import partials
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import rules, shared_memory
-from workbench.ops.variant import Arguments, Config, Footprint, TritonStep, TritonVariant
+from workbench.attention.ops.rules import rules, shared_memory
+from workbench.ops import Arguments, Config, Footprint, TritonStep, TritonVariant, next_power_of_2
 
 
 @triton.jit
@@ -315,11 +315,10 @@ def default_config(problem: PagedAttentionProblem) -> dict:
     A copy waits for its entry of the block table, so a tile ahead takes two stages: with five stages two tiles are
     ahead.
     """
-    from workbench.toolchain.occupancy import occupancy
-
     tile = 64 if problem.head_size <= 128 else 32
     config = {"BLOCK_SIZE": problem.page, "TILE_TOKENS": tile, "num_warps": 4, "num_stages": 5}
-    resident = occupancy(problem.arch, 128, _REGISTERS, shared_bytes(config, problem)).blocks_per_sm
+    config |= {"PARTITION_SIZE": max(_PARTITION_SIZES)}
+    resident = footprint(config, problem).resident(problem.arch)
     return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
 
 

@@ -26,7 +26,7 @@ from workbench.attention.ops.paged_attention.triton_tiles import (
     tiles_footprint,
     types,
 )
-from workbench.ops.variant import Config, Footprint, TritonStep, TritonVariant
+from workbench.ops import Config, Footprint, TritonStep, TritonVariant
 
 
 @triton.jit

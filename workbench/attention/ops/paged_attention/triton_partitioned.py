@@ -43,7 +43,7 @@ from workbench.attention.ops.paged_attention.triton_tiles import (
     types,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
-from workbench.ops.variant import Config, Footprint, TritonStep, TritonVariant
+from workbench.ops import Config, Footprint, TritonStep, TritonVariant
 
 
 @triton.jit

@@ -35,11 +35,10 @@ from workbench.attention.ops.paged_attention.triton_reduction import (
 )
 from workbench.attention.ops.paged_attention.workspace import partials
 from workbench.attention.ops.reshape_and_cache.triton_four_bits import has_e2m1, scale_of, unit_of, widen
+from workbench.attention.ops.rules import rules, tile_in_registers
 from workbench.attention.ops.scaled_groups import BYTES_OF_A_GROUP, TRITON_TYPES, WHOLE_GROUPS, group_constexprs
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import rules, tile_in_registers
-from workbench.ops.variant import Config, Footprint, TritonStep, TritonVariant
+from workbench.base.packages import ELEMENT_TYPES
+from workbench.ops import Config, Footprint, TritonStep, TritonVariant, next_power_of_2
 
 
 @triton.jit

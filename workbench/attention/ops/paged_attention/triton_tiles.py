@@ -7,11 +7,10 @@ from typing import Any
 from workbench.attention.ops.cache_problem import attributes, head_and_strides, no_scales
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem
 from workbench.attention.ops.paged_attention.triton_reduction import partitions_at_once
+from workbench.attention.ops.rules import is_from, shared_memory, tile_in_registers
 from workbench.attention.ops.triton_types import TYPES
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import is_from, shared_memory, tile_in_registers
-from workbench.ops.values import Config, Footprint, Restriction
+from workbench.base.packages import ELEMENT_TYPES
+from workbench.ops import Config, Footprint, Restriction, next_power_of_2
 
 _CACHE_TYPES = {"fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5", "int8": "i8"}
 

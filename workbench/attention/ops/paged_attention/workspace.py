@@ -9,8 +9,8 @@ import torch
 
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.attention.ops.paged_attention.rules import num_partitions
-from workbench.ops.kept_zeros import kept_zeros
-from workbench.ops.values import Config
+from workbench.ops import Config
+from workbench.ops.tensors import kept_zeros
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Partials:
     past the end of a sequence, or before its window, are never written, nor read; nor is the only one of a sequence.
 
     ``counters [num_seqs * num_heads]`` int32 count the blocks of a sequence and (KV) head that are done. They are zeros
-    before and after a launch, since the last block of each resets its own (`workbench.ops.kept_zeros`).
+    before and after a launch, since the last block of each resets its own (`workbench.ops.tensors.zeros`).
     """
 
     partial_out: torch.Tensor

@@ -8,21 +8,14 @@ import torch
 
 from workbench.attention.cache_formats.layouts import PagedGeometry
 from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_scales
+from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.reshape_and_cache.problem import ReshapeAndCacheProblem, ReshapeAndCacheTensors
-from workbench.base.argument_kinds import names_wrong_kinds
+from workbench.attention.ops.tensor_checks import alignment_of, check_dtype, check_vector, check_within, look_at_values
+from workbench.base.packages import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.described_op import DescribedOp
-from workbench.ops.dispatch import arch_of
-from workbench.ops.element_types import DTYPES
-from workbench.ops.own.op import op
-from workbench.ops.tensor_checks import (
-    alignment_of,
-    check_dtype,
-    check_vector,
-    check_within,
-    dtype_name,
-    look_at_values,
-)
+from workbench.ops import DescribedOp, arch_of
+from workbench.ops.declared import op
+from workbench.ops.tensors import dtype_name
 
 
 @names_wrong_kinds

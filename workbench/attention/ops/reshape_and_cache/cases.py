@@ -28,10 +28,10 @@ from workbench.attention.ops.cache_case import (
     check_nvfp4,
     random_scales,
 )
+from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.named_case import by_name, check_bits
 from workbench.attention.ops.reshape_and_cache.problem import ReshapeAndCacheProblem, ReshapeAndCacheTensors
-from workbench.ops.element_types import DTYPES
-from workbench.ops.named_case import by_name, check_bits
-from workbench.ops.variant import Check
+from workbench.ops import Check
 
 
 @dataclass(frozen=True)

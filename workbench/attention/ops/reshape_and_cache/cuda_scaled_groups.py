@@ -9,12 +9,10 @@ import math
 
 from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
 from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, ReshapeAndCacheProblem
+from workbench.attention.ops.rules import THREADS, rules
 from workbench.attention.ops.scaled_groups import GROUP_STRIDES, WHOLE_GROUPS
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.base.home import cuda_sources
-from workbench.ops.expressions import cdiv
-from workbench.ops.rules import THREADS, rules
-from workbench.ops.variant import CudaStep, CudaVariant
+from workbench.base.packages import ELEMENT_TYPES, cuda_sources
+from workbench.ops import CudaStep, CudaVariant, cdiv
 
 RESTRICTIONS = rules(
     WHOLE_GROUPS,

@@ -9,10 +9,9 @@ import math
 
 from workbench.attention.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
 from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID, ReshapeAndCacheProblem
-from workbench.base.home import cuda_sources
-from workbench.ops.expressions import cdiv
-from workbench.ops.rules import rules, shared_memory
-from workbench.ops.variant import Config, CudaStep, CudaVariant
+from workbench.attention.ops.rules import rules, shared_memory
+from workbench.base.packages import cuda_sources
+from workbench.ops import Config, CudaStep, CudaVariant, cdiv
 
 
 def _tile_bytes(config: Config, problem: ReshapeAndCacheProblem) -> int:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from workbench.attention.ops.cache_problem import STRIDES, CacheProblem
-from workbench.ops.rules import grid
-from workbench.ops.run_tensors import RunTensors, made
-from workbench.ops.steps import Arguments
+from workbench.attention.ops.rules import grid
+from workbench.ops import Arguments
+from workbench.ops.tensors import RunTensors, made
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import torch
 from workbench.attention.cache_formats import nvfp4
 from workbench.attention.cache_formats.layouts import LAYOUTS, bits_of, canonical_values
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, quantize
+from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.reshape_and_cache.problem import ReshapeAndCacheProblem, ReshapeAndCacheTensors
-from workbench.ops.element_types import DTYPES
-from workbench.ops.variant import TorchVariant
+from workbench.ops import TorchVariant
 
 
 def compute(problem: ReshapeAndCacheProblem, tensors: ReshapeAndCacheTensors) -> None:

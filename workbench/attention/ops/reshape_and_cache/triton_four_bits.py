@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from workbench.attention.ops.reshape_and_cache.triton_codes import dequantize, quantize
-from workbench.ops.rules import is_from
+from workbench.attention.ops.rules import is_from
 
 # An instruction converts the two of a byte; then the lower halves belong to the even numbers.
 _WIDEN = tl.constexpr("""{

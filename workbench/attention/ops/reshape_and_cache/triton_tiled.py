@@ -22,9 +22,8 @@ from workbench.attention.ops.page_tiles import (
 )
 from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID, ReshapeAndCacheProblem
 from workbench.attention.ops.reshape_and_cache.triton_codes import quantize
-from workbench.base.element_types import ELEMENT_TYPES
-from workbench.ops.expressions import cdiv
-from workbench.ops.variant import TritonStep, TritonVariant
+from workbench.base.packages import ELEMENT_TYPES
+from workbench.ops import TritonStep, TritonVariant, cdiv
 
 
 @triton.jit

@@ -14,7 +14,7 @@ import torch
 
 from workbench.attention.ops.copy_blocks.cases import UNWRITTEN, PageCase
 from workbench.attention.ops.copy_blocks.problem import CopyBlocksProblem, CopyBlocksTensors, tensors_of
-from workbench.ops.named_case import by_name
+from workbench.attention.ops.named_case import by_name
 
 _GAP = 32
 """Bytes between two pages of a target."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.attention.kvcache.block_manager import BlockManager
 from workbench.attention.ui.cache.block_state import count_of, snapshot
-from workbench.ui.plots import OKABE_ITO, box, new_axes
+from workbench.ui import OKABE_ITO, box, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

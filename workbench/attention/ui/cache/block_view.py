@@ -19,7 +19,7 @@ from workbench.attention.kvcache.sequence import Tokens
 from workbench.attention.ui.cache.block_picture import draw_blocks
 from workbench.attention.ui.cache.block_state import count_of, describe, snapshot
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.ui.picture import png_of
+from workbench.ui import png_of
 
 _STATIC = Path(__file__).parents[1] / "static"
 _ACTIONS = ("allocate", "append", "fork", "free", "swap_out", "swap_in")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench.attention.ui.figures.attention_plots import draw_cells
-from workbench.ui.plots import OKABE_ITO, ON_HATCH, legend_of, new_axes
+from workbench.ui import OKABE_ITO, ON_HATCH, legend_of, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

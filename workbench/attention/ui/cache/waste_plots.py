@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.attention.cache_studies.sharing import PublishedSharing, SharingResult
 from workbench.attention.cache_studies.waste import Published, WasteResult
-from workbench.ui.plots import OKABE_ITO, ON_HATCH, box, in_percent, legend_beside, legend_of, marked, new_axes
+from workbench.ui import OKABE_ITO, ON_HATCH, box, in_percent, legend_beside, legend_of, marked, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

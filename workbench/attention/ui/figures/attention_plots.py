@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from workbench.ui.plots import OKABE_ITO, ON_HATCH, box, new_axes
+from workbench.ui import OKABE_ITO, ON_HATCH, box, new_axes
 
 if TYPE_CHECKING:
     import torch

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from workbench.ui.line_plots import LineAxes, marked_lines
-from workbench.ui.plots import OKABE_ITO, legend_beside, new_axes
+from workbench.ui import OKABE_ITO, LineAxes, legend_beside, marked_lines, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

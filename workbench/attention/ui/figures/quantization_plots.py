@@ -9,7 +9,7 @@ import torch
 
 from workbench.attention.cache_formats.nvfp4 import LARGEST_ELEMENT, VALUES
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, LARGEST
-from workbench.ui.plots import OKABE_ITO, marked, new_axes
+from workbench.ui import OKABE_ITO, marked, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

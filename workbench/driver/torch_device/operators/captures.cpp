@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "recording.hpp"
+
 namespace workbench::torch_device {
 
 void Recorded::add(const Traits& traits, const OperatorHandle& handle, Stack arguments,
@@ -28,7 +30,10 @@ void Recorded::replay() {
   try {
     at::AutoDispatchBelowADInplaceOrView below;
     Stack stack(arguments_.begin(), arguments_.end());
+    std::optional<LoggedCall> logged;
+    if (workbench_driver_records()) logged.emplace(handle_, stack);
     run_on_host(*traits_, handle_, stack, random_);
+    Stack placed;
     std::size_t next = 0;
     for (const IValue& value : stack) {
       each_tensor(value, [&](const Tensor& tensor) {
@@ -39,9 +44,12 @@ void Recorded::replay() {
                 one.storage().data() == tensor.storage().data() && one.storage().nbytes() != 0;
           });
         }
-        if (!argument && next < results_.size()) results_[next++].copy_(tensor);
+        const bool fresh = !argument && next < results_.size();
+        if (fresh) results_[next].copy_(tensor);
+        placed.emplace_back(fresh ? results_[next++] : tensor);
       });
     }
+    if (logged) logged->finish(placed);
   } catch (const std::exception& error) {  // must not cross the driver's C interface
     std::fprintf(stderr, "workbench: %s of a CUDA graph failed: %s\n", traits_->name.c_str(),
                  error.what());

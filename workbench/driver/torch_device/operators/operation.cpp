@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include "captures.hpp"
+#include "recording.hpp"
 
 namespace workbench::torch_device {
 void Operation::refuse_devices(const std::string& one, const std::string& other,
@@ -98,8 +99,11 @@ void Operation::run() {
     return capture();
   Reads reads(traits_, handle_);
   if (workbench_driver_follows_writes()) reads.before(stack_, tensors_);
+  std::optional<LoggedCall> logged;
+  if (workbench_driver_records()) logged.emplace(handle_, stack_);
   run_on_host(traits_, handle_, stack_, random_);
   take_results();
+  if (logged) logged->finish(torch::jit::last(stack_, traits_.results));
   std::uint64_t bytes = 0;
   for (const HostTensors::Pair& pair : tensors_.pairs) {
     bytes += bytes_in(pair.device);

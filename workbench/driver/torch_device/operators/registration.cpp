@@ -7,9 +7,6 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/Exception.h>
 
-#include <atomic>
-#include <cstring>
-
 #include "operation.hpp"
 #include "result_memory.hpp"
 
@@ -84,27 +81,13 @@ class Silent final : public c10::WarningHandler {
   void process(const c10::Warning&) override {}  // its warnings are of replaced kernels
 };
 
-std::atomic<int> filling = -1;  // the byte that new blocks are filled with; below 0 for none
-
-// Fills a new block, which counts as unwritten afterwards. It costs no simulated time, and is in
-// the order of the stream, because work runs when it is enqueued.
-void fill(std::uint64_t address, std::size_t size) {
-  const int byte = filling;
-  if (byte < 0) return;
-  if (void* const host = reinterpret_cast<void*>(workbench_driver_view(address)))
-    std::memset(host, byte, size);
-}
-
 // Reports every block of torch's caching allocator to the driver, in its requested size. A replayed
 // graph uses its memory even after the allocator has freed it, so kernels are checked against whole
 // segments there.
 void report_block(const c10::CachingDeviceAllocator::TraceEntry& entry) {
   using Entry = c10::CachingDeviceAllocator::TraceEntry;
   if (entry.mempool_ != c10::MempoolId_t{0, 0}) return;
-  if (entry.action_ == Entry::ALLOC) {
-    fill(entry.addr_, entry.size_);
-    workbench_driver_block(entry.addr_, entry.size_, 1);
-  }
+  if (entry.action_ == Entry::ALLOC) workbench_driver_block(entry.addr_, entry.size_, 1);
   if (entry.action_ == Entry::FREE_REQUESTED) workbench_driver_block(entry.addr_, entry.size_, 0);
 }
 
@@ -153,9 +136,4 @@ extern "C" __attribute__((visibility("default"))) const char* workbench_exchange
 extern "C" __attribute__((visibility("default"))) void workbench_follow_blocks() {
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(
       &workbench::torch_device::report_block);
-}
-
-// Fills every block that torch's caching allocator gives from here on with a byte; -1 ends that.
-extern "C" __attribute__((visibility("default"))) void workbench_fill_blocks(int byte) {
-  workbench::torch_device::filling = byte;
 }

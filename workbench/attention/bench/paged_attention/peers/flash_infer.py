@@ -17,7 +17,7 @@ from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Contender, Prepared, Way
 from workbench.attention.bench.paged_attention.inputs import DTYPE, BenchmarkInputs
 from workbench.attention.bench.paged_attention.peers.installed import missing
-from workbench.base.architectures import arch_number
+from workbench.base.packages import arch_number
 
 _LAYOUTS = ("NHD", "HND")
 _WORKSPACE_BYTES = 256 << 20
