@@ -32,7 +32,7 @@ import triton.language as tl
 
 
 @triton.jit
-def softmax(x, y, d, B: tl.constexpr):
+def NAME(x, y, d, B: tl.constexpr):
     offsets = tl.arange(0, B)
     row = tl.load(x + tl.program_id(0) * d + offsets, mask=offsets < d, other=LOWEST)
     row = tl.exp(row - tl.max(row, 0))
@@ -42,7 +42,7 @@ def softmax(x, y, d, B: tl.constexpr):
 class ModelNew(torch.nn.Module):
     def forward(self, x):
         y = torch.empty_like(x)
-        softmax[(x.shape[0],)](x, y, x.shape[1], B=triton.next_power_of_2(x.shape[1]))
+        NAME[(x.shape[0],)](x, y, x.shape[1], B=triton.next_power_of_2(x.shape[1]))
         return y
 """
 
@@ -56,8 +56,8 @@ def seconds_per_solution(count: int) -> float:
         pairs = []
         for number in range(count):
             solution = folder / f"solution_{number}.py"
-            lowest = f"-{30_000 + number}.0" if number % 4 != 3 else f"{number}.0"
-            solution.write_text(_SOLUTION.replace("LOWEST", lowest))
+            lowest = "-float('inf')" if number % 4 != 3 else f"{number}.0"
+            solution.write_text(_SOLUTION.replace("NAME", f"softmax_{number}").replace("LOWEST", lowest))
             pairs.append((problem, solution))
         started = time.perf_counter()
         found = list(check_many(pairs, store=folder / "store.sqlite", torch_compile=False))
