@@ -203,7 +203,7 @@ class Elsewhere:
         generator = torch.Generator().manual_seed(self.seed)
         nudged = [{n: _nudged(v, generator) for n, v in arguments.items()} for _ in range(_NUDGES)]
         answer, *moved = [self.contract.answer(arguments), *map(self.contract.answer, nudged)]
-        native, dtypes = self._native(), self.contract.result_types(arguments)
+        native, dtypes = self._native(), self._case.result_types()
         return {
             name: self._comparison(
                 wanted, None if native is None else native[name], [m[name] for m in moved], dtypes[name]
