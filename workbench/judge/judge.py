@@ -36,6 +36,8 @@ from workbench.toolchain.source import MEMORY_LABEL
 _GRACE_SECONDS = 20.0
 """Seconds beyond the limit, which the machine keeps by itself, after which its process is ended."""
 _MAX_LINES = 10_000
+_CANDIDATES_PER_SEED = 64
+"""Candidates judged on the same changed inputs; each has inputs of its own as well, and sees neither."""
 
 
 class Judge:
@@ -79,6 +81,7 @@ class Judge:
         self._trusted = False
         self._shipments: dict[Case, bytes] = {}
         self._printed: dict[Nursery, int] = {}
+        self._drawn_elsewhere: dict[Case, tuple[int, int]] = {}  # the seed and how many candidates have had it
         self._sources: Mapping[str, str] = {}  # of what is judged, as it was given to the judge
         self._all: dict[str, Any] = {}  # about a verdict on all variants and cases together
 
@@ -315,7 +318,7 @@ class Judge:
         """Judge at changed inputs: return fields of verdicts where it is wrong, list in ``found`` where it is right."""
         if not self._changes or found.get("outcome") != OK:
             return []
-        request: dict = {"case": self._shipped(case), "seeds": found["seeds"][:1], "description": description}
+        request: dict = {"case": self._shipped(case), "seeds": self._seed_elsewhere(case), "description": description}
         request |= {"config": config, "memory": self.memory_mib << 20, "seconds": self.seconds}
         wrong, right = [], []
         sizes = description["sizes"] if isinstance(description.get("sizes"), dict) else {}
@@ -333,6 +336,14 @@ class Judge:
                 wrong.append(answer | named | {"seeds": request["seeds"]})
         found["elsewhere"] = right
         return wrong
+
+    def _seed_elsewhere(self, case: Case) -> list[int]:
+        """Return the seed of the inputs to change: the first that was given, or one for several candidates."""
+        if not isinstance(self._seeds, int):
+            return list(self._seeds[:1])
+        seed, uses = self._drawn_elsewhere.get(case, (drawn(1)[0], 0))
+        self._drawn_elsewhere[case] = (seed, uses + 1) if uses + 1 < _CANDIDATES_PER_SEED else (drawn(1)[0], 0)
+        return [seed]
 
     def _alone(self, request: dict, change: str) -> dict:
         found = self._run(request | {"changes": [change]})

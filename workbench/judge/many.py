@@ -96,10 +96,10 @@ def check_many(
     seeds: int | Sequence[int] = SEEDS,
     seconds: float = SECONDS,
     memory_mib: int = MEMORY_MIB,
-    variants: str | Sequence[str] | None = None,
-    cases: str | Sequence[str] | None = None,
     elsewhere: bool = True,
     sandbox: bool = False,
+    variants: str | Sequence[str] | None = None,
+    cases: str | Sequence[str] | None = None,
     full: bool = False,
     torch_compile: bool = True,
     model: str = DEFAULT_MODEL,
@@ -127,9 +127,9 @@ def check_many(
         seconds: limit of describing a case, and of running it; as for `check`.
         memory_mib: limit of a process, as for `check`.
         elsewhere: judge also at inputs of other magnitudes and structures.
-        variants: names of the op's own variants. This and the next two are for ops alone, as for `check`.
-        cases: names of cases; by default the op's `judged_cases`.
         sandbox: run the candidate's code without network and with every file read-only.
+        variants: names of the op's own variants. This and the next one are for ops alone, as for `check`.
+        cases: names of cases; by default the op's `judged_cases`.
         full: judge at the problem's own sizes. This and the next two are for KernelBench's problems alone, as for
             `check_kernelbench`.
         torch_compile: also predict the time of the reference under ``torch.compile``.
@@ -143,8 +143,9 @@ def check_many(
     check_limits(seconds, memory_mib)
     common = {
         "seeds": checked_seeds(seeds), "seconds": seconds, "memory_mib": memory_mib, "elsewhere": elsewhere,
+        "sandbox": sandbox,
     }  # fmt: skip
-    of_op = {"variants": variants, "cases": cases, "sandbox": sandbox} | common
+    of_op = {"variants": variants, "cases": cases} | common
     options: dict[bool, Mapping[str, Any]] = {
         False: of_op,
         True: {"full": full, "torch_compile": torch_compile, "model": model} | common,

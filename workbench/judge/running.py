@@ -18,6 +18,7 @@ from workbench.base import by_value
 from workbench.base.busy import OwnDeadline
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
+from workbench.judge.changed_cases import ChangedCases
 from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
 from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse, valid
 from workbench.judge.notes import notes_on_code
@@ -43,6 +44,9 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     torch comes by value, ``variant``, instead of a description, with its ``config``.
     """
     sys.path[:] = request["path"]
+    if "changes" in request:
+        _judge_changes(request, answer)
+        return
     try:
         cases = _cases(request["case"], request["seeds"])
         if request.get("description") is None and request.get("variant") is None:
@@ -56,14 +60,19 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
         return
     fields: dict[str, Any] = {}
     try:
-        if "changes" in request:
-            description = valid(Description.of, request["description"])
-            for name in request["changes"]:
-                fields[name] = {}
-                _judge(functools.partial(_changed, cases[0], request, description, name), fields[name].update)
-        else:
-            checks = _checks if request.get("variant") is None else _checks_of_values
-            _judge(functools.partial(checks, cases, request), fields.update)
+        checks = _checks if request.get("variant") is None else _checks_of_values
+        _judge(functools.partial(checks, cases, request), fields.update)
+    finally:
+        answer(fields)
+
+
+def _judge_changes(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
+    fields: dict[str, dict[str, Any]] = {}
+    try:
+        description = valid(Description.of, request["description"])
+        for name in request["changes"]:
+            fields[name] = {}
+            _judge(functools.partial(_changed, request, description, name), fields[name].update)
     finally:
         answer(fields)
 
@@ -98,6 +107,9 @@ _recent: dict[tuple[bytes, int], Any] = {}
 """Cases of the latest request by content and seed: later requests often have the same inputs."""
 
 
+_changed_cases = ChangedCases()
+
+
 def _cases(content: bytes, seeds: Sequence[int]) -> list[Any]:
     """Return the case with each of the seeds; one that the latest request had keeps its reference's answer."""
     kept = {seed: _recent.get((content, seed)) for seed in seeds}
@@ -113,16 +125,18 @@ class _Loaded:
     def __init__(self, texts: tuple[str, ...]):
         self.programs = [valid(Program, text) for text in texts]
         self._texts = texts
-        self._kernels: dict[tuple[int, str, str], CompiledKernel] = {}
+        self._kernels: dict[tuple[int, str, str, int, int], CompiledKernel] = {}
 
     def kernel(self, one: KernelLaunch) -> CompiledKernel:
         """Return the kernel of a launch; parameters behind its arguments are scratch memory that Triton appended."""
-        known = one.program, one.entry, one.label
+        passed = len(one.arguments)
+        known = one.program, one.entry, one.label, passed, one.scratch_bytes
         if known not in self._kernels:
-            self._kernels[known] = kernel_of(self._texts[one.program], one.entry, one.label)
-        kernel, passed = self._kernels[known], len(one.arguments)
-        behind = tuple(replace(parameter, scratch=True) for parameter in kernel.parameters[passed:])
-        return replace(kernel, parameters=kernel.parameters[:passed] + behind, scratch_bytes=one.scratch_bytes)
+            kernel = kernel_of(self._texts[one.program], one.entry, one.label)
+            behind = tuple(replace(parameter, scratch=True) for parameter in kernel.parameters[passed:])
+            parameters = kernel.parameters[:passed] + behind
+            self._kernels[known] = replace(kernel, parameters=parameters, scratch_bytes=one.scratch_bytes)
+        return self._kernels[known]
 
 
 # One at a time: the requests about a candidate's case come one after the other, and a program may take much memory.
@@ -164,41 +178,22 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
     yield from _checks_of_views(cases[0].viewed(), request, description, loaded, deadline)
 
 
-def _changed(
-    case: Any, request: Mapping[str, Any], description: Description, name: str, notes: Notes
-) -> Iterator[Check]:
+def _changed(request: Mapping[str, Any], description: Description, name: str, notes: Notes) -> Iterator[Check]:
     """Yield the check of one run at the changed inputs, or at other sizes, of a case.
 
     Raises Meaningless where there is nothing to compare with, and Failed if the run or its result is wrong.
     """
-    if name in SIZES:
-        changed, launches = _reshaped(case, name), description.sizes.get(name)
-    else:
-        changed, launches = case.elsewhere(name), description
-    if changed is None or launches is None:
-        raise Meaningless("its values are its own")
-    if launches is description:
-        changed.require_meaning()
+    content, [seed] = request["case"], request["seeds"]
+    launches = description.sizes.get(name) if name in SIZES else description
+    if launches is None:
+        raise Meaningless("its declaration refuses these sizes")
+    changed = _changed_cases.get(content, _case(content).override(seed=seed), name)
     index, last_warp_first = list(enumerate(ORDERS))[-1]
-    problem = changed.problem() if launches is not description else _case(request["case"]).problem(request["config"])
+    problem = changed.problem() if name in SIZES else _case(content).problem(request["config"])
     buffers = Buffers(changed.inputs(problem), launches.workspace, index, launches.contiguous)
     loaded = _loaded(tuple(description.programs))
     notes |= _launch_all(launches, loaded, buffers, last_warp_first, OwnDeadline(request["seconds"]))
-    yield _compared(changed, buffers, f"seed {request['seeds'][0]}, {ORDERS[last_warp_first]}", description.programs)
-
-
-def _reshaped(case: Any, name: str) -> Any:
-    """Return a case at other sizes. Raises Meaningless if its reference has no finite answer there."""
-    found = case.reshaped().get(name)
-    if found is None:
-        raise Meaningless("it has no other sizes")
-    try:
-        answers = found.reference().values()
-    except Exception as error:
-        raise Meaningless(f"the reference raises {type(error).__name__}") from error
-    if any(one.is_floating_point() and not bool(real_parts(one).isfinite().all()) for one in answers):
-        raise Meaningless("the reference is not finite")
-    return found
+    yield _compared(changed, buffers, f"seed {seed}, {ORDERS[last_warp_first]}", description.programs)
 
 
 def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any], _: Notes) -> Iterator[Check]:

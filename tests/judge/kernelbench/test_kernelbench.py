@@ -168,11 +168,9 @@ def test_the_command_judges_several_pairs_a_line_of_json_each(tmp_path):
     assert found.exit_code == 14
 
 
-@pytest.mark.parametrize("option", ["--all-configs", "--sandbox"])
-def test_options_of_other_ways_are_refused(option):
-    found = CliRunner().invoke(main, ["check", "--kernelbench", "problem.py", "solution.py", option])
-    name = option.removeprefix("--").replace("-", "_")
-    assert f"{name}: got given; allowed: no value with --kernelbench" in found.output + str(found.exception)
+def test_options_of_other_ways_are_refused():
+    found = CliRunner().invoke(main, ["check", "--kernelbench", "problem.py", "solution.py", "--all-configs"])
+    assert "all_configs: got given; allowed: no value with --kernelbench" in found.output + str(found.exception)
 
 
 _STEEP = HONEST["triton softmax"][1].replace("tl.exp(row - tl.max(row, 0))", "tl.exp(row)")

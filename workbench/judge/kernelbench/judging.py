@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from workbench.judge.answers import verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds
 from workbench.judge.kernelbench.answered import AnsweredProblem, answered
 from workbench.judge.kernelbench.compiled_reference import compiled_reference
-from workbench.judge.kernelbench.nursery import CANDIDATE, COMPILE, REPLAY, shared
+from workbench.judge.kernelbench.nursery import CANDIDATE, COMPILE, REPLAY, SolutionNursery, sandboxed, shared
 from workbench.judge.kernelbench.process import Candidate, Copy, Repeater
 from workbench.judge.kernelbench.trial import Trial
 from workbench.judge.launching import Failed
@@ -43,6 +44,7 @@ def check_kernelbench(
     seconds: float = SECONDS,
     memory_mib: int = MEMORY_MIB,
     elsewhere: bool = True,
+    sandbox: bool = False,
 ) -> Judgement:
     """Judge a solution in KernelBench's format without trusting it; no GPU is needed, and none is used.
 
@@ -72,9 +74,12 @@ def check_kernelbench(
         memory_mib: memory of the device, and limit of the process beyond the memory that torch takes.
         elsewhere: after a solution passes, also judge it on the problem's inputs changed by each of
             `workbench.ops.declared.elsewhere.CHANGES`.
+        sandbox: run the solution without network, with every file read-only and a private /tmp (bubblewrap); what it
+            compiles is not kept.
 
     Raises:
         ArgumentError: a file that is not a problem, or arguments that cannot be used.
+        NoSandbox: a sandbox cannot be made here; the message says why.
         WorkbenchError: a reference that fails.
     """
     check_limits(seconds, memory_mib)
@@ -88,15 +93,11 @@ def check_kernelbench(
     folder = _builds_of(path.read_bytes())
     options = {"model": model, "memory": memory_mib, "seconds": seconds, "folder": str(folder)}
     nursery = shared(model, memory_mib)
-    with held(folder), nursery.lock:
-        copies = [Copy(nursery, role, options) for role in (CANDIDATE, REPLAY)]
-        processes = Candidate(copies[0], seconds), Repeater(copies[1], seconds)
-        try:
-            fields, wrong = _tried(asked, path, processes, elsewhere=elsewhere, full=full)
-        finally:
-            for one in copies:
-                one.end()
-        fields |= {"printed": copies[0].printed}
+    with held(folder), nursery.lock, _processes(nursery, options, path, sandbox) as processes:
+        fields, wrong = _tried(asked, path, processes, elsewhere=elsewhere, full=full)
+        copy = processes[0].copy
+        copy.end()
+        fields |= {"printed": copy.printed}
         if torch_compile and fields["outcome"] == OK:
             fork = functools.partial(nursery.fork, COMPILE)
             fields |= {"reference": compiled_reference(chosen, model, seconds, fork)}
@@ -108,6 +109,24 @@ def check_kernelbench(
         verdicts.append(verdict_of(chosen.path.stem, about | case, {"seeds": fields["seeds"][-1:]} | one, 0.0))
     digest = hashlib.sha256(chosen.text.encode()).hexdigest()
     return Judgement(chosen.path.stem, str(solution), tuple(verdicts), str(chosen.path), digest)
+
+
+@contextlib.contextmanager
+def _processes(
+    nursery: SolutionNursery, options: Mapping[str, Any], path: Path, sandbox: bool
+) -> Iterator[tuple[Candidate, Repeater]]:
+    """Yield the process of a solution and the one that repeats it, and end both; a sandbox is this solution's alone."""
+    seconds = options["seconds"]
+    with contextlib.ExitStack() as stack:
+        trusted = Copy(nursery, REPLAY, options)
+        stack.callback(trusted.end)
+        if sandbox:  # made after the trusted process, whose nursery has filled the cache by then
+            readable = [Path.cwd(), path, path.parent]
+            nursery = stack.enter_context(sandboxed(options["model"], options["memory"], readable))
+            options = {**options, "folder": str(nursery.folder)}
+        copy = Copy(nursery, CANDIDATE, options)
+        stack.callback(copy.end)
+        yield Candidate(copy, seconds), Repeater(trusted, seconds)
 
 
 _trimming = itertools.cycle(range(_CHECKS_PER_TRIM))

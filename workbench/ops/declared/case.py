@@ -138,6 +138,10 @@ class DeclaredCase(Remade):
         """Return the reference's results in float64, by the names of the outputs."""
         return self._answer[0]
 
+    def result_types(self) -> dict[str, torch.dtype]:
+        """Return the dtype of each result by name."""
+        return self.contract.result_types(self.arguments())
+
     @property
     def arithmetic(self) -> Arithmetic:
         """Sums that the reference takes on these inputs."""

@@ -179,7 +179,7 @@ class Contract(Remade):
         try:
             with Recorded(noted):
                 found = self.answer(arguments)
-            narrow = {name: kind for name, kind in self._result_types(arguments) if kind in NARROW}
+            narrow = {name: kind for name, kind in self.result_types(arguments).items() if kind in NARROW}
             for dtype in dict.fromkeys(narrow.values()) if noted.exact and noted.terms > 1 else ():
                 with Rounded(dtype):
                     rounded = self.answer(arguments)
@@ -192,10 +192,11 @@ class Contract(Remade):
             return self.answer(arguments), Arithmetic(exact=False)
         return found, noted
 
-    def _result_types(self, arguments: Mapping[str, Any]) -> list[tuple[str, torch.dtype]]:
+    def result_types(self, arguments: Mapping[str, Any]) -> dict[str, torch.dtype]:
+        """Return the dtype of each result by name: that of the outputs, then that of the arguments it writes."""
         types = tuple((n, TensorType.of(v) if isinstance(v, torch.Tensor) else v) for n, v in arguments.items())
         kinds = [*self.output_types(types), *(one for one in types if one[0] in self.in_place)]
-        return [(name, getattr(torch, kind.dtype)) for name, kind in kinds if isinstance(kind, TensorType)]
+        return {name: getattr(torch, kind.dtype) for name, kind in kinds if isinstance(kind, TensorType)}
 
     def check(
         self,
