@@ -10,13 +10,13 @@ Bytes that must move are those of ``cuda_partitioned``, with 9/16 of a byte per 
 from __future__ import annotations
 
 from workbench.attention.cache_formats.nvfp4 import LAYOUTS
+from workbench.attention.ops.paged_attention.cuda_partitioned import VARIANT as PARTITIONED
 from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem
 from workbench.attention.ops.paged_attention.rules import (
     GRID,
     PAGE_SIZE,
     PARTITION_SIZES,
     PARTITIONS,
-    longest_partitions,
     num_partitions,
     partition_blocks,
 )
@@ -47,13 +47,8 @@ RESTRICTIONS = rules(
 
 
 def default_config(problem: PagedAttentionProblem) -> dict:
-    """Return the longest partitions that still give every multiprocessor its blocks, and four warps."""
-    return {
-        "BLOCK_SIZE": problem.page,
-        "PARTITION_SIZE": longest_partitions(problem),
-        "NUM_THREADS": 128,
-        "TOKENS_IN_FLIGHT": 4,
-    }
+    """Return the default of ``cuda_partitioned``, with four tokens of a warp in flight."""
+    return PARTITIONED.default_config(problem) | {"TOKENS_IN_FLIGHT": 4}
 
 
 def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:

@@ -20,10 +20,10 @@ from workbench.attention.ops.paged_attention.rules import (
     GRID,
     PAGE_SIZE,
     PARTITIONS,
-    longest_partitions,
     num_partitions,
     partition_blocks,
 )
+from workbench.attention.ops.paged_attention.triton_partitioned import default_config
 from workbench.attention.ops.paged_attention.triton_reduction import (
     LOG2_E,
     finish_partition,
@@ -191,18 +191,6 @@ RESTRICTIONS = rules(
     PARTITIONS,
     GRID,
 )
-
-
-def default_config(problem: PagedAttentionProblem) -> dict:
-    """Return the longest partitions that still give every multiprocessor its programs, tiles of up to 64 tokens."""
-    tile = max(16, min(64, 8192 // next_power_of_2(problem.head_size)))
-    return {
-        "BLOCK_SIZE": problem.page,
-        "TILE_TOKENS": tile,
-        "PARTITION_SIZE": longest_partitions(problem),
-        "num_warps": 4,
-        "num_stages": 2,
-    }
 
 
 def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:

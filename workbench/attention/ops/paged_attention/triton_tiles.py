@@ -59,11 +59,6 @@ PARTITIONS_SPACE = {
 """Search space of the functions with a program for each query head, sequence and partition."""
 
 
-def default_tile(problem: PagedAttentionProblem) -> int:
-    """Return 64 tokens, or fewer if a head is large."""
-    return max(16, min(64, 8192 // next_power_of_2(problem.head_size)))
-
-
 def _tile_bytes(config: Config, problem: PagedAttentionProblem) -> int:
     return config["TILE_TOKENS"] * next_power_of_2(problem.head_size) * problem.cache_itemsize
 
