@@ -139,7 +139,8 @@ class KernelFault(WorkbenchError):
     """
 
     def __init__(self, message: str, finding: Any = None):
-        self.finding, self.order = finding, None
+        self.finding = finding
+        self.order: Any = None
         super().__init__(message)
 
     @property

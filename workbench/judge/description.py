@@ -108,7 +108,7 @@ class Description:
         """Parse and validate a record. Raises InvalidDescription."""
         found = cls._of_launches(record)
         programs = {"programs": list(found.programs)}
-        others = {
+        others: dict[str, Any] = {
             part: {name: cls._of_launches({**one, **programs}) for name, one in _value(record, part, dict).items()}
             for part in ("views", "sizes") if part in record
         }  # fmt: skip

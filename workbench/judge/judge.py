@@ -26,8 +26,8 @@ from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops import registry
-from workbench.ops.declared.elsewhere import CHANGES
-from workbench.ops.declared.shapes import SIZES
+from workbench.ops.declared.elsewhere import CHANGES, InputChange
+from workbench.ops.declared.shapes import SIZES, SizeChange
 from workbench.ops.op import Op
 from workbench.ops.selection import fitted, listed, variants_of
 from workbench.ops.variant import Case, CudaVariant, Variant
@@ -324,7 +324,10 @@ class Judge:
         request |= {"config": config, "memory": self.memory_mib << 20, "seconds": self.seconds}
         wrong, right = [], []
         sizes = description["sizes"] if isinstance(description.get("sizes"), dict) else {}
-        changes = {**CHANGES, **{name: one for name, one in SIZES.items() if name in sizes}}
+        changes: dict[str, InputChange | SizeChange] = {
+            **CHANGES,
+            **{name: one for name, one in SIZES.items() if name in sizes},
+        }
         answers = self._run(request | {"changes": [*changes]})
         for name, change in changes.items():
             # One that ended the process took the answers of the others with it: ask for each alone.

@@ -24,6 +24,7 @@ from workbench.judge.launching import ORDERS, USUAL, Failed, RunOrder, kernel_of
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
 from workbench.launch.variables import Variables
+from workbench.ops.declared.case import DeclaredCase
 from workbench.ops.declared.elsewhere import Meaningless
 from workbench.ops.declared.shapes import SIZES
 from workbench.ops.error_causes import causes_of, is_float32
@@ -194,7 +195,8 @@ def _changed(request: Mapping[str, Any], description: Description, name: str, no
         raise Meaningless("its declaration refuses these sizes")
     changed = _changed_cases.get(content, _case(content).override(seed=seed), name)
     index = len(ORDERS) - 1
-    problem = changed.problem() if name in SIZES else _case(content).problem(request["config"])
+    own = isinstance(changed, DeclaredCase)
+    problem = changed.problem() if own else _case(content).problem(request["config"])
     buffers = Buffers(changed.inputs(problem), launches.workspace, index, launches.contiguous)
     loaded = _loaded(tuple(description.programs))
     notes |= _launch_all(launches, loaded, buffers, ORDERS[index], OwnDeadline(request["seconds"]))

@@ -199,7 +199,7 @@ class PtxKernel(DecodedKernel):
         printed = result.printed.decode(errors="replace") if result.printed else ""
         if printed:
             print(printed, end="")
-        order = None if result.schedule is None else order_of(options.schedule, *result.schedule)
+        order = order_of(options.schedule, *result.schedule) if result.schedule is not None else None
         if result.fault:
             error = outcome.error(result.fault, called(named(), launch.names, launch.values), run)
             error.order = order

@@ -94,9 +94,9 @@ class LaunchOptions:
     """Seed of the first of these ``schedules``; the others follow it."""
 
     clock_start: int = 0
-    """What ``%clock`` and ``%globaltimer`` begin at; they count instructions."""
+    """Beginning of ``%clock`` and ``%globaltimer``; they count instructions."""
     multiprocessors: int = 1
-    """What ``%nsmid`` is; the blocks take turns on so many. A correct kernel gives the same result for any."""
+    """Value of ``%nsmid``; the blocks take turns on so many. A correct kernel gives the same result for any."""
     first_address: int | None = None
     """Address of the first array of a launch, a multiple of 2^40; None takes the machine's own."""
     copies_early: bool = False

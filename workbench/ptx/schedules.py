@@ -35,7 +35,7 @@ _ROUNDING = 1e-3
 
 
 class Place(NamedTuple):
-    """Where a warp stands: the index of its block, its own, and the instruction; -1 for none."""
+    """The place of a warp: the index of its block, its own, and the instruction; -1 for none."""
 
     block: int
     warp: int
@@ -245,7 +245,7 @@ def text_of(kernel: Any) -> str:
 
 
 def _view(host: int, size: int) -> np.ndarray:
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(host), np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(host))
 
 
 def _float_type(dtype: Any) -> Callable[[np.ndarray], np.ndarray] | None:

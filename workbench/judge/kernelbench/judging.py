@@ -22,8 +22,8 @@ from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, 
 from workbench.judge.kernelbench.answered import AnsweredProblem, answered
 from workbench.judge.kernelbench.compiled_reference import compiled_reference
 from workbench.judge.kernelbench.nursery import CANDIDATE, COMPILE, REPLAY, SolutionNursery, sandboxed, shared
-from workbench.judge.kernelbench.process import Candidate, Copy, Repeater
-from workbench.judge.kernelbench.trial import Trial
+from workbench.judge.kernelbench.process import Candidate, NurseryCopy, Repeater
+from workbench.judge.kernelbench.trial import SolutionTrial
 from workbench.judge.launching import Failed
 from workbench.judge.outcomes import OK
 from workbench.judge.verdict import Judgement
@@ -122,13 +122,13 @@ def _processes(
     """Yield the process of a solution and the one that repeats it, and end both; a sandbox is this solution's alone."""
     seconds = options["seconds"]
     with contextlib.ExitStack() as stack:
-        trusted = Copy(nursery, REPLAY, options)
+        trusted = NurseryCopy(nursery, REPLAY, options)
         stack.callback(trusted.end)
         if sandbox:  # made after the trusted process, whose nursery has filled the cache by then
             readable = [Path.cwd(), path, path.parent]
             nursery = stack.enter_context(sandboxed(options["model"], options["memory"], readable))
             options = {**options, "folder": str(nursery.folder)}
-        copy = Copy(nursery, CANDIDATE, options)
+        copy = NurseryCopy(nursery, CANDIDATE, options)
         stack.callback(copy.end)
         yield Candidate(copy, seconds), Repeater(trusted, seconds)
 
@@ -148,12 +148,12 @@ def _tried(
     asked: AnsweredProblem, path: Path, processes: tuple[Candidate, Repeater], *, elsewhere: bool, full: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the fields of a solution's verdict, and those of verdicts on changed inputs."""
-    trial = Trial(asked.reference, *processes)
+    trial = SolutionTrial(asked.reference, *processes)
     wrong: list[dict[str, Any]] = []
     try:
         fields = trial.run(path, asked.answers)
         if elsewhere:
-            trial = Trial(asked.small.reference, *processes)
+            trial = SolutionTrial(asked.small.reference, *processes)
             changed, wrong = _changed(asked, trial, path, must_fit=not full)
             fields |= changed
     except Failed as failure:
@@ -165,7 +165,7 @@ def _tried(
 
 
 def _changed(
-    asked: AnsweredProblem, trial: Trial, path: Path, must_fit: bool
+    asked: AnsweredProblem, trial: SolutionTrial, path: Path, must_fit: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Try a solution that passes at small sizes, and there on changed inputs.
 

@@ -21,7 +21,7 @@ from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.values import Check
 
 
-class Trial:
+class SolutionTrial:
     """The calls of one solution, and their repetitions in a process that the solution never enters.
 
     The solution is called with other inputs than those that the repetitions have, and that the results are compared

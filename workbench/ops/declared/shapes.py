@@ -51,8 +51,11 @@ def _changed(case: Any, change: Callable[[int], int]) -> Any:
 def _resized(case: Any, name: str, one: Any, change: Callable[[int], int]) -> Any:
     if not isinstance(one, Input):
         return one
-    varied = [isinstance(size, int) and case.contract.varies(name, axis) for axis, size in enumerate(one.shape)]
-    return replace(one, shape=tuple(change(s) if other else s for s, other in zip(one.shape, varied, strict=True)))
+    shape = (
+        change(size) if isinstance(size, int) and case.contract.varies(name, axis) else size
+        for axis, size in enumerate(one.shape)
+    )
+    return replace(one, shape=tuple(shape))
 
 
 def _fits(case: Any) -> bool:
