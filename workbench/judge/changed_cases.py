@@ -1,4 +1,4 @@
-"""Cases at changed inputs, with their exact answers, kept from one candidate to the next.
+"""Cases at changed inputs and at other sizes, with their exact answers, kept from one candidate to the next.
 
 An answer of the reference takes longer than a small kernel's run, and the inputs never reach a candidate's process.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.ops.declared.elsewhere import Elsewhere, Meaningless
+from workbench.ops.declared.shapes import SIZES
+from workbench.ops.tensors.checks import real_parts
 
 _MOST_BYTES = 64 << 20
 """Bytes of inputs and answers that a process keeps; the other ones are made again."""
@@ -18,15 +20,15 @@ class ChangedCases:
 
     def __init__(self) -> None:
         self._cases: dict[bytes, Any] = {}
-        self._kept: dict[tuple[bytes, str], Elsewhere | Meaningless] = {}
+        self._kept: dict[tuple[bytes, str], Any] = {}
 
-    def get(self, content: bytes, case: Any, change: str) -> Elsewhere:
-        """Return a case, whose ``content`` identifies it but for the seed, with its inputs changed.
+    def get(self, content: bytes, case: Any, change: str) -> Any:
+        """Return a case, whose ``content`` identifies it but for the seed, with a change of its inputs or sizes.
 
         Raises Meaningless where there is nothing to compare with.
         """
         if content not in self._cases or self._cases[content].seed != case.seed:
-            self._forget(content)
+            self._kept = {key: one for key, one in self._kept.items() if key[0] != content}
             self._cases[content] = case
         found = self._kept.get((content, change))
         if found is None:
@@ -37,12 +39,12 @@ class ChangedCases:
             raise found
         return found
 
-    def _forget(self, content: bytes) -> None:
-        self._kept = {key: one for key, one in self._kept.items() if key[0] != content}
 
-
-def _changed(case: Any, change: str) -> Elsewhere | Meaningless:
+def _changed(case: Any, change: str) -> Any:
+    """Return the changed case, or Meaningless."""
     try:
+        if change in SIZES:
+            return _reshaped(case, change)
         found = case.elsewhere(change)
         if found is None:
             raise Meaningless("its values are its own")
@@ -52,5 +54,21 @@ def _changed(case: Any, change: str) -> Elsewhere | Meaningless:
     return found
 
 
-def _bytes(found: Elsewhere | Meaningless) -> int:
-    return 0 if isinstance(found, Meaningless) else found.nbytes
+def _reshaped(case: Any, name: str) -> Any:
+    """Return a case at other sizes. Raises Meaningless if its reference has no finite answer there."""
+    found = case.reshaped().get(name)
+    if found is None:
+        raise Meaningless("it has no other sizes")
+    try:
+        answers = found.reference().values()
+    except Exception as error:
+        raise Meaningless(f"the reference raises {type(error).__name__}") from error
+    if any(one.is_floating_point() and not bool(real_parts(one).isfinite().all()) for one in answers):
+        raise Meaningless("the reference is not finite")
+    return found
+
+
+def _bytes(found: Any) -> int:
+    if isinstance(found, Meaningless):
+        return 0
+    return found.nbytes if isinstance(found, Elsewhere) else sum(one.nbytes for one in found.reference().values())

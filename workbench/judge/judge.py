@@ -27,6 +27,7 @@ from workbench.judge.sandbox import command
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops import registry
 from workbench.ops.declared.elsewhere import CHANGES
+from workbench.ops.declared.shapes import SIZES
 from workbench.ops.op import Op
 from workbench.ops.selection import fitted, listed, variants_of
 from workbench.ops.variant import Case, CudaVariant, Variant
@@ -320,14 +321,17 @@ class Judge:
         request: dict = {"case": self._shipped(case), "seeds": self._seed_elsewhere(case), "description": description}
         request |= {"config": config, "memory": self.memory_mib << 20, "seconds": self.seconds}
         wrong, right = [], []
-        answers = self._run(request | {"changes": [*CHANGES]})
-        for name, change in CHANGES.items():
+        sizes = description["sizes"] if isinstance(description.get("sizes"), dict) else {}
+        changes = {**CHANGES, **{name: one for name, one in SIZES.items() if name in sizes}}
+        answers = self._run(request | {"changes": [*changes]})
+        for name, change in changes.items():
             # One that ended the process took the answers of the others with it: ask for each alone.
             answer = answers[name] if name in answers else self._alone(request, name)
             if answer.get("outcome") == OK:
                 right.append(name)
             elif "outcome" in answer:
-                message = f"right on the case's own inputs, wrong on the same made {change.words}: {answer['message']}"
+                made = "at the same with" if name in sizes else "on the same made"
+                message = f"right on the case's own inputs, wrong {made} {change.words}: {answer['message']}"
                 named = {"outcome": "wrong_elsewhere", "message": message, "change": name}
                 wrong.append(answer | named | {"seeds": request["seeds"]})
         found["elsewhere"] = right

@@ -17,6 +17,7 @@ from workbench.judge.outcomes import further, of_finding
 from workbench.ops.values import Check, Launch
 from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.findings import ORDER
+from workbench.ptx.options import AS_ON_A_GPU
 from workbench.ptx.parse import PtxSyntaxError, parse
 from workbench.toolchain.kernel import CompiledKernel
 from workbench.toolchain.occupancy import LIMITS, limits_of
@@ -24,6 +25,7 @@ from workbench.toolchain.shared_memory import static_shared_bytes
 
 ORDERS = {True: "the last warp first", False: "the usual order of warps"}
 _MAX_FINDINGS = 32
+_ADDRESS_ON_A_GPU = 0x7F00 << 32
 
 
 class Failed(Exception):
@@ -98,9 +100,12 @@ def launch(
             ],
             seconds_limit=max(deadline.left, 0.01),
             last_warp_first=last_warp_first,
+            # A kernel that recognises the machine by what it sees is wrong in one of the two runs.
+            first_address=_ADDRESS_ON_A_GPU if last_warp_first else None,
             copies_early=last_warp_first,  # a copy that is not waited for is wrong in one of the two runs
             repeats=True,  # whoever compiled it: what reaches nothing is not a fault of the kernel's
             follow_addresses=False,  # a number that a candidate passes leads nowhere, not even to the answer
+            **(AS_ON_A_GPU if last_warp_first else {}),
         )
         bound = program[kernel.name].bind(
             given.grid, given.block, given.arguments, options, shared_bytes=given.shared_bytes,

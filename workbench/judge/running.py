@@ -25,6 +25,7 @@ from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
 from workbench.launch.variables import Variables
 from workbench.ops.declared.elsewhere import Meaningless
+from workbench.ops.declared.shapes import SIZES
 from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.tensors.checks import real_parts
 from workbench.ops.values import Check, Launch
@@ -164,7 +165,7 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
     """Yield the check of each run of a description, and add to the notes. Raises Failed for the first that is wrong."""
     deadline = OwnDeadline(request["seconds"])
     description = valid(Description.of, request["description"])
-    for one in (description, *description.views.values()):
+    for one in (description, *description.views.values(), *description.sizes.values()):
         _check_room(one, request["memory"])
     loaded = _loaded(tuple(description.programs))
     problem = _case(request["case"]).problem(request["config"])
@@ -178,17 +179,20 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
 
 
 def _changed(request: Mapping[str, Any], description: Description, name: str, notes: Notes) -> Iterator[Check]:
-    """Yield the check of one run at the changed inputs of a case.
+    """Yield the check of one run at the changed inputs, or at other sizes, of a case.
 
     Raises Meaningless where there is nothing to compare with, and Failed if the run or its result is wrong.
     """
     content, [seed] = request["case"], request["seeds"]
     changed = _changed_cases.get(content, _case(content).override(seed=seed), name)
+    launches = description.sizes.get(name) if name in SIZES else description
+    if launches is None:
+        raise Meaningless("it has no other sizes")
     index, last_warp_first = list(enumerate(ORDERS))[-1]
-    problem = _case(content).problem(request["config"])
-    buffers = Buffers(changed.inputs(problem), description.workspace, index, description.contiguous)
+    problem = changed.problem() if launches is not description else _case(content).problem(request["config"])
+    buffers = Buffers(changed.inputs(problem), launches.workspace, index, launches.contiguous)
     loaded = _loaded(tuple(description.programs))
-    notes |= _launch_all(description, loaded, buffers, last_warp_first, OwnDeadline(request["seconds"]))
+    notes |= _launch_all(launches, loaded, buffers, last_warp_first, OwnDeadline(request["seconds"]))
     yield _compared(changed, buffers, f"seed {seed}, {ORDERS[last_warp_first]}", description.programs)
 
 

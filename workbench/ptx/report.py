@@ -256,7 +256,8 @@ class LaunchReport:
     quality of a sample that the device chose. ``parts_recorded`` are recordings of some single blocks, if they were
     made. ``footprint`` holds the bytes that a checked launch of a kernel with ``griddepcontrol.launch_dependents``
     wrote and read, for `LaunchOptions.overlapped` of the launch that depends on it. ``first_written`` are the addresses
-    of buffers in which a checked launch wrote bytes that nothing had written, if that is followed.
+    of buffers in which a checked launch wrote bytes that nothing had written, if that is followed. ``order`` is the
+    order of blocks and warps of a launch with a schedule.
     """
 
     kernel: str
@@ -283,6 +284,7 @@ class LaunchReport:
     parts_recorded: RecordedParts | None = field(default=None, repr=False)
     footprint: Any = field(default=None, repr=False, compare=False)
     first_written: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    order: Any = field(default=None, repr=False, compare=False)
 
     @property
     def parts(self) -> tuple[LaunchReport, ...]:

@@ -14,6 +14,7 @@ from workbench.ops.declared.arithmetic import Arithmetic
 from workbench.ops.declared.contract import Contract, Remade
 from workbench.ops.declared.elsewhere import Elsewhere
 from workbench.ops.declared.problem import DeclaredProblem, DeclaredTensors
+from workbench.ops.declared.shapes import reshaped
 from workbench.ops.declared.views import ViewedCase, views_of
 from workbench.ops.tensors.data_facts import check_facts
 from workbench.ops.tensors.inputs import Input, check_given, digest, make, recorded
@@ -103,6 +104,15 @@ class DeclaredCase(Remade):
         """Return views of the case by name, with tensors transposed, sliced out of wider ones, or expanded."""
         views = views_of(self.problem(), self.contract.in_place)
         return {name: ViewedCase(self, problem) for name, problem in views.items()}
+
+    def reshaped(self) -> dict[str, DeclaredCase]:
+        """Return the case at other sizes, by the names of `workbench.ops.declared.shapes.SIZES`."""
+        return reshaped(self)
+
+    @property
+    def sizes_and_inputs(self) -> tuple[Mapping[str, int], Mapping[str, Any]]:
+        """All that says which shapes the inputs have."""
+        return self.sizes, self.given
 
     def elsewhere(self, change: str) -> Elsewhere:
         """Return the case with its values changed, by one of `workbench.ops.declared.elsewhere.CHANGES`."""
