@@ -104,3 +104,29 @@ def test_empty_tensors_and_scalars_have_no_other_sizes():
     case = op.case("scalar", x=wb.randn())
     assert case.reshaped() == {}
     assert torch.equal(case.arguments()["x"], case.arguments()["x"])
+
+
+LOST = """extern "C" __global__ void sums(float *out, const float *x, int n) {
+  float s = 0;
+  for (int c = threadIdx.x / 32; c < n; c += 2) s += x[(long)blockIdx.x * n + c];
+  if (threadIdx.x == 0) out[blockIdx.x] = 0;
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) ADD;
+}"""
+ADDED = {
+    "atomicAdd(out + blockIdx.x, s)": "ok",
+    "{ const float old = atomicAdd(out + blockIdx.x, 0); atomicExch(out + blockIdx.x, old + s); }": "wrong_result",
+}
+
+
+@pytest.mark.parametrize("add", ADDED)
+def test_a_schedule_shows_what_the_checks_and_the_two_orders_hide(add: str):
+    op = wb.op(lambda x: x.sum(-1), name="row_sums", exact_sizes=True)
+    op.case("small", x=wb.randn(3, 48))
+    op.cuda(LOST.replace("ADD", add), kernel="sums", grid=3, block=64, args=("out", "x", "x.shape[1]"))
+    with Judge(op, seeds=[3]) as judge:
+        assert judge.check().ok
+    with Judge(op, seeds=[3], schedules=32) as judge:
+        found = judge.check()
+    assert found.outcome == ADDED[add], str(found)
+    assert found.ok or "schedule " in found.verdicts[0].message

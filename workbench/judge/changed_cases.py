@@ -1,4 +1,4 @@
-"""Cases at changed inputs and at other sizes, with their exact answers, kept from one candidate to the next.
+"""Cases at changed inputs or sizes, with their exact answers, kept from one candidate to the next.
 
 An answer of the reference takes longer than a small kernel's run, and the inputs never reach a candidate's process.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.ops.declared.elsewhere import Meaningless
+from workbench.ops.declared.case import DeclaredCase
+from workbench.ops.declared.elsewhere import Elsewhere, Meaningless
 from workbench.ops.declared.shapes import SIZES
 from workbench.ops.tensors.checks import real_parts
 
@@ -20,15 +21,15 @@ class ChangedCases:
 
     def __init__(self) -> None:
         self._cases: dict[bytes, Any] = {}
-        self._kept: dict[tuple[bytes, str], Any] = {}
+        self._kept: dict[tuple[bytes, str], Elsewhere | DeclaredCase | Meaningless] = {}
 
-    def get(self, content: bytes, case: Any, change: str) -> Any:
-        """Return a case, whose ``content`` identifies it but for the seed, with a change of its inputs or sizes.
+    def get(self, content: bytes, case: Any, change: str) -> Elsewhere | DeclaredCase:
+        """Return a case, whose ``content`` identifies it but for the seed, with its inputs or sizes changed.
 
         Raises Meaningless where there is nothing to compare with.
         """
         if content not in self._cases or self._cases[content].seed != case.seed:
-            self._kept = {key: one for key, one in self._kept.items() if key[0] != content}
+            self._forget(content)
             self._cases[content] = case
         found = self._kept.get((content, change))
         if found is None:
@@ -39,24 +40,28 @@ class ChangedCases:
             raise found
         return found
 
+    def _forget(self, content: bytes) -> None:
+        self._kept = {key: one for key, one in self._kept.items() if key[0] != content}
 
-def _changed(case: Any, change: str) -> Any:
-    """Return the changed case, or Meaningless."""
+
+def _changed(case: Any, change: str) -> Elsewhere | DeclaredCase | Meaningless:
     try:
-        if change in SIZES:
-            return _reshaped(case, change)
-        found = case.elsewhere(change)
-        if found is None:
-            raise Meaningless("its values are its own")
-        found.require_meaning()
+        return _at_other_sizes(case, change) if change in SIZES else _at_other_values(case, change)
     except Meaningless as reason:
         return reason
+
+
+def _at_other_values(case: Any, change: str) -> Elsewhere:
+    found = case.elsewhere(change)
+    if found is None:
+        raise Meaningless("its values are its own")
+    found.require_meaning()
     return found
 
 
-def _reshaped(case: Any, name: str) -> Any:
+def _at_other_sizes(case: Any, change: str) -> DeclaredCase:
     """Return a case at other sizes. Raises Meaningless if its reference has no finite answer there."""
-    found = case.reshaped().get(name)
+    found = case.reshaped().get(change)
     if found is None:
         raise Meaningless("it has no other sizes")
     try:
@@ -68,5 +73,5 @@ def _reshaped(case: Any, name: str) -> Any:
     return found
 
 
-def _bytes(found: Any) -> int:
+def _bytes(found: Elsewhere | DeclaredCase | Meaningless) -> int:
     return 0 if isinstance(found, Meaningless) else found.nbytes

@@ -58,6 +58,7 @@ class Judge:
         seconds: float = SECONDS,
         memory_mib: int = MEMORY_MIB,
         elsewhere: bool = True,
+        schedules: int = 0,
         sandbox: bool = False,
     ):
         self.op = found = registry.get(op)
@@ -69,7 +70,7 @@ class Judge:
         self._seeds = checked_seeds(seeds)
         check_limits(seconds, memory_mib)
         self.seconds, self.memory_mib = float(seconds), memory_mib
-        self._changes, self._sandbox = elsewhere, sandbox
+        self._changes, self._schedules, self._sandbox = elsewhere, schedules, sandbox
         if sandbox:
             command((), memory_mib)  # says what is missing
         elif reason := confinement.unavailable():
@@ -299,7 +300,8 @@ class Judge:
 
     def _outcome(self, case: Case, description: dict, config: Mapping[str, Any]) -> dict:
         """Judge a description in the trusted process."""
-        return self._judge(case, {"description": description, "config": config, "memory": self.memory_mib << 20})
+        request = {"description": description, "config": config, "memory": self.memory_mib << 20}
+        return self._judge(case, request | {"schedules": self._schedules})
 
     def _values(self, case: Case, variant: Variant, config: Mapping[str, Any] | str | None) -> dict:
         """Judge a variant in plain torch, one of the op's own, in the trusted process."""

@@ -97,6 +97,7 @@ def check_many(
     seconds: float = SECONDS,
     memory_mib: int = MEMORY_MIB,
     elsewhere: bool = True,
+    schedules: int = 0,
     sandbox: bool = False,
     variants: str | Sequence[str] | None = None,
     cases: str | Sequence[str] | None = None,
@@ -127,6 +128,7 @@ def check_many(
         seconds: limit of describing a case, and of running it; as for `check`.
         memory_mib: limit of a process, as for `check`.
         elsewhere: judge also at inputs of other magnitudes and structures.
+        schedules: also run each case in so many other orders of its blocks and warps.
         sandbox: run the candidate's code without network and with every file read-only.
         variants: names of the op's own variants. This and the next one are for ops alone, as for `check`.
         cases: names of cases; by default the op's `judged_cases`.
@@ -143,6 +145,7 @@ def check_many(
     check_limits(seconds, memory_mib)
     common = {
         "seeds": checked_seeds(seeds), "seconds": seconds, "memory_mib": memory_mib, "elsewhere": elsewhere,
+        "schedules": schedules,
         "sandbox": sandbox,
     }  # fmt: skip
     of_op = {"variants": variants, "cases": cases} | common

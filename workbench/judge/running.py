@@ -20,7 +20,7 @@ from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
 from workbench.judge.changed_cases import ChangedCases
 from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
-from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse, valid
+from workbench.judge.launching import ORDERS, USUAL, Failed, RunOrder, kernel_of, launch, refuse, valid
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
 from workbench.launch.variables import Variables
@@ -38,10 +38,11 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the fields of a verdict; or with ``error``, where the op itself fails.
 
     ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with its ``config``,
-    ``seconds`` and ``memory`` in bytes; without a description whether the reference's answer is the same for all seeds,
-    as ``fixed``. With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES`, the case is judged at other
-    values, and the answer has the fields of a verdict, or ``meaningless`` and why, for each name. A variant in plain
-    torch comes by value, ``variant``, instead of a description, with its ``config``.
+    ``seconds``, ``memory`` in bytes and ``schedules`` (a number); without a description whether the reference's answer
+    is the same for all seeds, as ``fixed``. With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES` and
+    of `workbench.ops.declared.shapes.SIZES`, the case is judged at other values or sizes, and the answer has the fields
+    of a verdict, or ``meaningless`` and why, for each name. A variant in plain torch comes by value, ``variant``,
+    instead of a description, with its ``config``.
     """
     sys.path[:] = request["path"]
     if "changes" in request:
@@ -170,10 +171,14 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
     loaded = _loaded(tuple(description.programs))
     problem = _case(request["case"]).problem(request["config"])
     for case, seed in zip(cases, request["seeds"], strict=True):
-        for index, last_warp_first in enumerate(ORDERS):
+        for index, order in enumerate(ORDERS):
             buffers = Buffers(case.inputs(problem), description.workspace, index, description.contiguous)
-            notes |= _launch_all(description, loaded, buffers, last_warp_first, deadline)
-            yield _compared(case, buffers, f"seed {seed}, {ORDERS[last_warp_first]}", description.programs)
+            notes |= _launch_all(description, loaded, buffers, order, deadline)
+            yield _compared(case, buffers, f"seed {seed}, {order.words}", description.programs)
+    for order in map(RunOrder.scheduled, range(request.get("schedules", 0))):
+        buffers = Buffers(cases[0].inputs(problem), description.workspace, 0, description.contiguous)
+        _launch_all(description, loaded, buffers, order, deadline)
+        yield _compared(cases[0], buffers, f"seed {request['seeds'][0]}, {order.words}", description.programs)
     notes |= {note: note for note in notes_on_code(description.programs, is_float32(buffers.run.named().values()))}
     yield from _checks_of_views(cases[0].viewed(), request, description, loaded, deadline)
 
@@ -184,16 +189,16 @@ def _changed(request: Mapping[str, Any], description: Description, name: str, no
     Raises Meaningless where there is nothing to compare with, and Failed if the run or its result is wrong.
     """
     content, [seed] = request["case"], request["seeds"]
-    changed = _changed_cases.get(content, _case(content).override(seed=seed), name)
     launches = description.sizes.get(name) if name in SIZES else description
     if launches is None:
-        raise Meaningless("it has no other sizes")
-    index, last_warp_first = list(enumerate(ORDERS))[-1]
-    problem = changed.problem() if launches is not description else _case(content).problem(request["config"])
+        raise Meaningless("its declaration refuses these sizes")
+    changed = _changed_cases.get(content, _case(content).override(seed=seed), name)
+    index = len(ORDERS) - 1
+    problem = changed.problem() if name in SIZES else _case(content).problem(request["config"])
     buffers = Buffers(changed.inputs(problem), launches.workspace, index, launches.contiguous)
     loaded = _loaded(tuple(description.programs))
-    notes |= _launch_all(launches, loaded, buffers, last_warp_first, OwnDeadline(request["seconds"]))
-    yield _compared(changed, buffers, f"seed {seed}, {ORDERS[last_warp_first]}", description.programs)
+    notes |= _launch_all(launches, loaded, buffers, ORDERS[index], OwnDeadline(request["seconds"]))
+    yield _compared(changed, buffers, f"seed {seed}, {ORDERS[index].words}", description.programs)
 
 
 def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any], _: Notes) -> Iterator[Check]:
@@ -224,8 +229,8 @@ def _checks_of_views(
         try:
             tensors = viewed.inputs(viewed.problem(request["config"]))
             buffers = Buffers(tensors, one.workspace, 0, one.contiguous)
-            _launch_all(one, loaded, buffers, False, deadline)
-            yield _compared(viewed, buffers, f"seed {request['seeds'][0]}, {ORDERS[False]}", one.programs)
+            _launch_all(one, loaded, buffers, USUAL, deadline)
+            yield _compared(viewed, buffers, f"seed {request['seeds'][0]}, {USUAL.words}", one.programs)
         except Failed as failure:
             told = f"{failure.fields['message']} (with its inputs {name})"
             raise Failed(**{**failure.fields, "message": told}) from failure
@@ -278,9 +283,9 @@ class _Programs:
 
 
 def _launch_all(
-    description: Description, loaded: _Loaded, buffers: Buffers, last_warp_first: bool, deadline: OwnDeadline
+    description: Description, loaded: _Loaded, buffers: Buffers, order: RunOrder, deadline: OwnDeadline
 ) -> Notes:
-    """Run every launch with all checks; return the notes. Raises Failed with what the machine found."""
+    """Run every launch; return the notes. Raises Failed with what the machine found."""
     _check_names(description, buffers)
     for program in loaded.programs:
         program.reset_variables()
@@ -293,7 +298,7 @@ def _launch_all(
         arguments = tuple(_argument(argument, buffers) for argument in one.arguments)
         given = Launch(one.grid, one.block, arguments, one.shared_bytes)
         program = loaded.programs[one.program]
-        notes |= launch(program, kernel, given, names, fresh, last_warp_first=last_warp_first, deadline=deadline)
+        notes |= launch(program, kernel, given, names, fresh, order=order, deadline=deadline)
         fresh -= set(names)
     buffers.copy_back()
     return notes

@@ -44,6 +44,7 @@ def check_kernelbench(
     seconds: float = SECONDS,
     memory_mib: int = MEMORY_MIB,
     elsewhere: bool = True,
+    schedules: int = 0,
     sandbox: bool = False,
 ) -> Judgement:
     """Judge a solution in KernelBench's format without trusting it; no GPU is needed, and none is used.
@@ -72,6 +73,8 @@ def check_kernelbench(
         seconds: limit of loading the solution, which may compile, and of each call, in seconds of CPU time; by the
             clock four times as much.
         memory_mib: memory of the device, and limit of the process beyond the memory that torch takes.
+        schedules: also run each checked launch in so many other orders of its blocks and warps; results that change are
+            a finding.
         elsewhere: after a solution passes, also judge it on the problem's inputs changed by each of
             `workbench.ops.declared.elsewhere.CHANGES`.
         sandbox: run the solution without network, with every file read-only and a private /tmp (bubblewrap); what it
@@ -92,6 +95,7 @@ def check_kernelbench(
     began = time.monotonic()
     folder = _builds_of(path.read_bytes())
     options = {"model": model, "memory": memory_mib, "seconds": seconds, "folder": str(folder)}
+    options["schedules"] = schedules
     nursery = shared(model, memory_mib)
     with held(folder), nursery.lock, _processes(nursery, options, path, sandbox) as processes:
         fields, wrong = _tried(asked, path, processes, elsewhere=elsewhere, full=full)
