@@ -74,6 +74,4 @@ def _at_other_sizes(case: Any, change: str) -> DeclaredCase:
 
 
 def _bytes(found: Elsewhere | DeclaredCase | Meaningless) -> int:
-    if isinstance(found, DeclaredCase):
-        return sum(one.nbytes for one in found.reference().values())
     return 0 if isinstance(found, Meaningless) else found.nbytes

@@ -35,6 +35,7 @@ from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, source_label
 from workbench.judge.judge import Judge
 from workbench.judge.kernelbench.judging import check_kernelbench
+from workbench.judge.one_thread import one_thread
 from workbench.judge.op_files import OpFiles
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.files import load_op
@@ -284,7 +285,8 @@ def judged(task: JudgingTask) -> Judgement | str:
             names = ", ".join(map(str, changed))
             return f"{names} differs from what the process read that keeps the verdicts: give every worker its files"
         if not task.op:
-            return check_kernelbench(task.problem, str(task.candidate), **task.options)
+            with one_thread():  # the other cores have workers of their own
+                return check_kernelbench(task.problem, str(task.candidate), **task.options)
         options = dict(task.options)
         variants = options.pop("variants")
         return _judge(task.op, canonical(options)).check(task.candidate, variants=variants)

@@ -25,6 +25,7 @@ from workbench.judge.kernelbench.nursery import CANDIDATE, COMPILE, REPLAY, Solu
 from workbench.judge.kernelbench.process import Candidate, NurseryCopy, Repeater
 from workbench.judge.kernelbench.trial import SolutionTrial
 from workbench.judge.launching import Failed
+from workbench.judge.one_thread import one_thread
 from workbench.judge.outcomes import OK
 from workbench.judge.verdict import Judgement
 from workbench.toolchain import disk_cache
@@ -97,7 +98,7 @@ def check_kernelbench(
     options = {"model": model, "memory": memory_mib, "seconds": seconds, "folder": str(folder)}
     options["schedules"] = schedules
     nursery = shared(model, memory_mib)
-    with held(folder), nursery.lock, _processes(nursery, options, path, sandbox) as processes:
+    with held(folder), nursery.lock, one_thread(), _processes(nursery, options, path, sandbox) as processes:
         fields, wrong = _tried(asked, path, processes, elsewhere=elsewhere, full=full)
         copy = processes[0].copy
         copy.end()

@@ -48,9 +48,10 @@ class SolutionNursery(ForkServer):
 
     def start(self) -> None:
         """Start the server unless it runs; first compile the simulated device, where the user sees that, if need be."""
-        installed = library.installed_torch()
-        if installed is not None and installed.problem is None:
-            library.compiled(installed)
+        if self.process is None or not self.process.running:
+            installed = library.installed_torch()
+            if installed is not None and installed.problem is None:
+                library.compiled(installed)
         super().start()
 
     def fork(self, role: str, memory_mib: int | None = None) -> Child:

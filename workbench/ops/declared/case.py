@@ -138,6 +138,11 @@ class DeclaredCase(Remade):
         """Return the reference's results in float64, by the names of the outputs."""
         return self._answer[0]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory of the reference's results, which are kept."""
+        return sum(one.nbytes for one in self.reference().values())
+
     def result_types(self) -> dict[str, torch.dtype]:
         """Return the dtype of each result by name."""
         return self.contract.result_types(self.arguments())
