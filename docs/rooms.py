@@ -97,7 +97,8 @@ class Room(SphinxDirective):
     def home(self, module: ModuleType, name: str) -> str | None:
         """Return the other room whose page documents a name, or None."""
         value = getattr(module, name)
-        for other in ("workbench", "workbench.attention", getattr(value, "__module__", module.__name__)):
+        inner = getattr(value, "__module__", None) or module.__name__
+        for other in ("workbench", "workbench.attention", inner, inner.rpartition(".")[0]):
             if other == module.__name__:
                 return None
             if PAGES + other in self.env.found_docs and getattr(importlib.import_module(other), name, None) is value:

@@ -134,11 +134,13 @@ class UnsupportedInstructionError(WorkbenchError):
 class KernelFault(WorkbenchError):
     """Kernel that stopped on an illegal access, a trap or a deadlock; names block, thread, address and line.
 
-    ``finding`` is the PTX machine's own report (a ``workbench.ptx.Finding``); None on a GPU.
+    ``finding`` is the PTX machine's own report (a ``workbench.ptx.Finding``); None on a GPU. ``order`` is the order of
+    blocks and warps of a launch with a schedule (a ``workbench.ptx.schedules.Order``).
     """
 
     def __init__(self, message: str, finding: Any = None):
         self.finding = finding
+        self.order: Any = None
         super().__init__(message)
 
     @property

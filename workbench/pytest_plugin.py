@@ -40,6 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="give torch, Triton and CUDA programs a simulated GPU (default model: h200)",
     )  # fmt: skip
     group.addoption("--gpu-check", action="store_true", help="watch every launch; a finding fails its test")
+    group.addoption(
+        "--gpu-schedules", type=int, default=0, metavar="N",
+        help="with --gpu-check, run each launch in N other orders first; values that change are a finding",
+    )  # fmt: skip
     group.addoption("--gpu-trace", metavar="DIR", help="write a page for each test with its launches, line by line")
     group.addoption(
         "--gpu-first-config",
@@ -63,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _start(config: pytest.Config, options: Any) -> None:
     if options.simulated_gpu is None:
-        for name in ("gpu_check", "gpu_trace", "gpu_first_config", "gpu_seconds_limit"):
+        for name in ("gpu_check", "gpu_schedules", "gpu_trace", "gpu_first_config", "gpu_seconds_limit"):
             if getattr(options, name):
                 raise pytest.UsageError(f"--{name.replace('_', '-')} needs --simulated-gpu")
         return
@@ -76,7 +80,8 @@ def _start(config: pytest.Config, options: Any) -> None:
     from workbench.programs.running import start_devices
 
     devices = DeviceOptions(
-        model=options.simulated_gpu, check=options.gpu_check, trace=options.gpu_trace is not None, counts=True,
+        model=options.simulated_gpu, check=options.gpu_check, schedules=options.gpu_schedules,
+        trace=options.gpu_trace is not None, counts=True,
         seconds_limit=options.gpu_seconds_limit, first_config=options.gpu_first_config,
         memory_gib=default_memory() / 2**30 / int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
     )  # fmt: skip

@@ -338,21 +338,21 @@ def test_a_trace_says_that_it_ran_no_checks(reversed_rows, monkeypatch):
 
 
 def test_several_kernels_keep_the_findings_of_each(reversed_rows):
-    from workbench.ptx.joined import joined, with_findings_of
+    from workbench.ptx.joined import join_reports, with_findings_of
 
     reports = [wb.trace(reversed_rows, variant=name).report for name in ("racy", "clean")]
     plain = [replace(report, findings=[], has_checks=False) for report in reports]
-    both = with_findings_of(joined(plain), joined(reports))
+    both = with_findings_of(join_reports(plain), join_reports(reports))
     assert both.has_checks
     assert [len(part.findings) for part in both.parts] == [len(report.findings) for report in reports]
     assert len(both.findings) == len(reports[0].findings) > 0
 
 
 def test_several_kernels_are_traced_together_and_apart(module):
-    from workbench.ptx.joined import joined
+    from workbench.ptx.joined import join_reports
 
     first, second = trace(module, "copy", 1, 128, 128), trace(module, "column", 1, 32, 1024)
-    report = joined([first.report, second.report])
+    report = join_reports([first.report, second.report])
     both = Trace("both", lines_of(report), report, (first.kernel, second.kernel))
     assert both.instructions == first.instructions + second.instructions
     assert both.unique_bytes == first.unique_bytes + second.unique_bytes

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -141,6 +143,21 @@ def test_a_worker_that_dies_costs_one_verdict(start):
     assert "ended, 2 times" in first.message
     assert all(one.ok for one in others)
     assert service.failure == ""
+
+
+def test_workers_of_another_executor_judge(problems, tmp_path):
+    """A pool does not tell which task ended a worker: the service finds it, and nothing else is lost."""
+    options = ServiceOptions(workers=2)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, context) as pool, Service(tmp_path, problems, options, pool, fake) as service:
+        tickets = [submit(service, text) for text in ("# 1", "die", "# 2", "outcome race")]
+        found = [finished(service, one).outcome for one in tickets]
+    assert found == ["ok", "crashed", "ok", "race"]
+
+
+def test_a_client_of_dask_is_no_executor(problems, tmp_path):
+    with pytest.raises(ArgumentError, match="executor: got str"):
+        Service(tmp_path, problems, executor="tcp://127.0.0.1:8786", judge=fake)
 
 
 def test_a_failing_problem_is_not_held_against_the_candidate(start):

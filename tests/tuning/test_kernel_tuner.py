@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import toy
+from driven import asked_by
 from toy import ALL_ENDS, tune_steps
 
 from workbench.errors import MissingToolError, StoreError, UnknownNameError, WorkbenchError
@@ -128,20 +129,8 @@ def cost(config) -> float:
     return 1 + abs(config["A"] - 4) + abs(config["B"] - 2) + (config["C"] == "row")
 
 
-def drive(plan, space, seed=0, start=None, score=cost, count=20):
-    """The first ``count`` configurations that a strategy asks for, in order."""
-    asked = []
-    batches = plan(space, start, random.Random(seed))
-    try:
-        batch = next(batches)
-        while len(asked) < count:
-            asked += batch
-            batch = batches.send([score(config) for config in batch])
-    except StopIteration:
-        pass
-    finally:
-        batches.close()
-    return asked
+def drive(plan, space, score=cost, count=20, **options):
+    return asked_by(plan, space, score, count=count, **options)
 
 
 @pytest.mark.parametrize("name", ["random_sample", "genetic_algorithm", "simulated_annealing", "hybrid_vndx"])

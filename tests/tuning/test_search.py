@@ -10,6 +10,7 @@ import statistics
 import numpy as np
 import pytest
 import toy
+from driven import asked_by
 from toy import tune_steps
 
 from workbench.errors import ArgumentError
@@ -34,20 +35,6 @@ def cost(config) -> float:
     return 1 + valley + (2 if config["D"] == "column" else 0) + 0.01 * config["C"]
 
 
-def asked_by(plan, space, score=cost, start=None, seed=0, count=10**9) -> list[dict]:
-    """What a strategy asks for, in order."""
-    asked: list[dict] = []
-    batches = plan(space, start, random.Random(seed))
-    try:
-        batch = next(batches)
-        while len(asked) < count:
-            asked += batch
-            batch = batches.send([score(config) for config in batch])
-    except StopIteration:
-        pass
-    return asked[: min(count, len(asked))]
-
-
 def evaluations(plan, space, seed, score=cost) -> int:
     seconds = {tuple(c.values()): value if math.isfinite(value := score(c)) else None for c in space}
     return tune_bench.evaluations(space, seconds, plan, None, random.Random(seed))
@@ -57,11 +44,11 @@ def evaluations(plan, space, seed, score=cost) -> int:
 def test_everything_once_starting_from_the_start(plan, space):
     small = Space({name: values[:3] for name, values in SPACE.items()}, space.restrictions)
     start = small[7]
-    asked = asked_by(plan, small, start=start)
+    asked = asked_by(plan, small, cost, start=start)
     assert asked[0] == start
     assert sorted(map(str, asked)) == sorted(map(str, small))
-    assert asked_by(plan, small) != [] or not len(small)
-    assert asked_by(plan, Space({"A": (1,)}, [Restriction("no", "never", lambda c, p: False)])) in ([], [[]])
+    assert asked_by(plan, small, cost) != [] or not len(small)
+    assert asked_by(plan, Space({"A": (1,)}, [Restriction("no", "never", lambda c, p: False)]), cost) in ([], [[]])
 
 
 def test_bayesian_looks_at_a_tenth_and_random_at_more(space):
@@ -72,8 +59,8 @@ def test_bayesian_looks_at_a_tenth_and_random_at_more(space):
 
 
 def test_bayesian_repeats_itself_and_depends_on_the_seed(space):
-    assert asked_by(bayesian, space, count=20) == asked_by(bayesian, space, count=20)
-    assert asked_by(bayesian, space, count=20) != asked_by(bayesian, space, seed=1, count=20)
+    assert asked_by(bayesian, space, cost, count=20) == asked_by(bayesian, space, cost, count=20)
+    assert asked_by(bayesian, space, cost, count=20) != asked_by(bayesian, space, cost, seed=1, count=20)
 
 
 def test_bayesian_keeps_away_from_what_fails(space):
@@ -107,7 +94,7 @@ def test_bayesian_finds_what_lies_beside_failures_and_away_from_what_is_smooth()
 
 def test_bayesian_in_a_space_larger_than_it_looks_at(monkeypatch, space):
     monkeypatch.setattr("workbench.tuning.search.bayesian._CANDIDATES", 20)
-    asked = asked_by(bayesian, space, count=40)
+    asked = asked_by(bayesian, space, cost, count=40)
     assert len({str(config) for config in asked}) == 40
     assert min(map(cost, asked)) <= 1.1 * min(map(cost, space))
 
@@ -222,9 +209,9 @@ def test_ctrl_c_while_scouting_keeps_what_is_scouted_and_the_same_call_goes_on(c
 
 def test_predicted_needs_a_prediction(space):
     with pytest.raises(ArgumentError, match="cannot be predicted"):
-        asked_by(search.predicted, space)
+        asked_by(search.predicted, space, cost)
     space.estimate = lambda config: math.inf if config["D"] == "tile" else cost(config)
-    order = asked_by(search.predicted, space, start=space[3])
+    order = asked_by(search.predicted, space, cost, start=space[3])
     assert order[0] == space[3]
     times = [space.estimate(config) for config in order[1:]]
     assert times == sorted(times)

@@ -11,6 +11,7 @@ from workbench.analysis.launches import Launches
 from workbench.base.architectures import plain_arch
 from workbench.base.time_limit import IDLE_SECONDS
 from workbench.errors import KernelFault
+from workbench.ptx.options import AS_ON_A_GPU
 
 if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel
@@ -32,9 +33,9 @@ class Watch:
     ``seconds_limit``; without one, they end after `IDLE_SECONDS` without progress. ``launches`` keeps them.
     ``counts`` keeps launches even without checks or a trace. With a list as ``idle``, launches of the driver's clients
     do nothing, and their kernels' names are added to it. ``model`` is the GPU for which times are predicted, if the
-    kernel is compiled for its architecture. Without ``fmad`` products and sums are not contracted (see
-    `LaunchOptions`). With ``last_warp_first`` the warps of a block take turns in the opposite order, and asynchronous
-    copies land at once.
+    kernel is compiled for its architecture. ``fmad``, ``schedules`` and ``first_schedule`` are those of
+    `LaunchOptions`. With ``last_warp_first`` the warps of a block take turns in the opposite order, asynchronous
+    copies land at once, and the clocks are those of a GPU.
     """
 
     launches: Launches
@@ -46,6 +47,8 @@ class Watch:
     counts: bool = False
     idle: list[str] | None = None
     fmad: bool = True
+    schedules: int = 0
+    first_schedule: int = 0
     last_warp_first: bool = False
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
@@ -58,13 +61,15 @@ class Watch:
     def options(self, options: LaunchOptions) -> LaunchOptions:
         """Return a launch's options with those of the watch added."""
         seconds = self.seconds_limit if options.seconds_limit is None else options.seconds_limit
+        if self.last_warp_first:
+            options = replace(options, last_warp_first=True, copies_early=True, **AS_ON_A_GPU)
         return replace(
             options,
             checks=options.checks or self.checks,
             strict=options.strict or self.strict,
             fmad=options.fmad and self.fmad,
-            last_warp_first=options.last_warp_first or self.last_warp_first,
-            copies_early=options.copies_early or self.last_warp_first,
+            schedules=options.schedules or self.schedules,
+            first_schedule=options.first_schedule or self.first_schedule,
             statistics=options.statistics or self.trace,
             seconds_limit=seconds,
             idle_limit=IDLE_SECONDS if seconds is None and options.idle_limit is None else options.idle_limit,

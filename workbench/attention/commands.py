@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from workbench.analysis.device_models import device_model
 from workbench.base.packages import checked, device_option, json_option, say, tell, tell_on_the_way, without
-from workbench.tuning import device_model
 
 
 @click.command("train-gpt")

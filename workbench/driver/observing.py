@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from workbench.driver.triton import masked_loads
 from workbench.driver.unwritten import Outputs
 from workbench.errors import KernelFault
+from workbench.ptx.schedules import explored, with_orders
 from workbench.ptx.warp_orders import rehearse
 
 if TYPE_CHECKING:
@@ -29,18 +30,19 @@ def observed(
     ``masked_loads_of`` is its kernel if Triton compiled it and its masked loads are to be examined. With
     ``both_orders`` a rehearsal runs the warps in the opposite order first, and a note names elements of the arguments
     at ``unwritten`` positions that the launch leaves unwritten. Each function of ``failed`` is called with the fault
-    that ends the launch.
+    that ends the launch. A launch whose options have ``schedules`` runs in these orders first.
     """
+    orders = explored(launch) if launch.options.checks and launch.options.schedules else []
     notes = masked_loads.notes_on(masked_loads_of, launch) if masked_loads_of is not None else ()
     try:
         if not both_orders:
-            return launch.run(), notes
+            return with_orders(launch.run(), orders), notes
         outputs = Outputs(launch.values, launch.names, unwritten)
         rehearsal = rehearse(launch)
         report = launch.run()
         if rehearsal.fault is not None:
             raise rehearsal.fault
-        return rehearsal.joined(report), notes + outputs.notes()
+        return with_orders(rehearsal.joined(report), orders), notes + outputs.notes()
     except KernelFault as fault:
         for tell in failed:
             tell(fault)

@@ -1,4 +1,4 @@
-"""What this process does to the memory of its simulated device, as a log that another process can repeat.
+"""A log of all that this process does to the memory of its simulated device, which another process can repeat.
 
 The driver's library and torch's operators write the entries (library/recording.hpp); `workbench.driver.replaying`
 reads them. A log is bytes from a process that need not be trusted.

@@ -28,7 +28,7 @@ _MOST_NUMBERS = 16
 _COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6  # CUlaunchAttributeID
 _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _BUFFER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE
-_u32, _u64, _pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
+_u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
 
 
 class BadLog(WorkbenchError):
@@ -49,7 +49,7 @@ class _Config(ctypes.Structure):
     """CUlaunchConfig."""
 
     _fields_ = (
-        ("grid", _u32 * 3), ("block", _u32 * 3), ("shared", _u32), ("stream", _pointer),
+        ("grid", _u32 * 3), ("block", _u32 * 3), ("shared", _u32), ("stream", ctypes.c_void_p),
         ("attributes", ctypes.POINTER(_Attribute)), ("count", _u32),
     )  # fmt: skip
 
@@ -74,7 +74,7 @@ class Replay:
         self.operators: Counter[str] = Counter()
         self._placed: dict[int, int] = {}  # bytes of the allocations, by address
         self._reserved: set[int] = set()
-        self._modules: dict[int, tuple[_pointer, dict[bytes, _pointer]]] = {}
+        self._modules: dict[int, tuple[ctypes.c_void_p, dict[bytes, ctypes.c_void_p]]] = {}
         self._names: dict[str, list[str]] = {}
         self._passed: list[tuple[str, torch.Tensor]] = []
         self._poison = 0xFF
@@ -110,8 +110,8 @@ class Replay:
         dtype, sizes, strides, address, high = self._place(row)
         if not high:
             return torch.empty_strided(sizes, strides, dtype=dtype, device="cuda")
-        storage = torch._C._construct_storage_from_data_pointer(address, torch.device("cuda", 0), high)
-        made = torch.empty(0, dtype=dtype, device="cuda").set_(storage, 0, sizes, strides)  # type: ignore[call-overload]
+        storage = torch._C._construct_storage_from_datactypes.c_void_p(address, torch.device("cuda", 0), high)
+        made = torch.empty(0, dtype=dtype, device="cuda").set_(storage, 0, sizes, strides)
         if row.get("conj"):
             made = made.conj()
         return torch._neg_view(made) if row.get("neg") else made
@@ -150,7 +150,7 @@ class Replay:
             return
         for kernel, names in self._names.items():
             give_names(ptx.decode(errors="replace"), kernel, names)
-        module = _pointer()
+        module = ctypes.c_void_p()
         self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(ptx))
         self._modules[numbers[0]] = module, {}
 
@@ -160,12 +160,14 @@ class Replay:
             raise BadLog("a launch of a module that was not loaded")
         module, functions = self._modules[numbers[0]]
         if name not in functions:
-            functions[name] = _pointer()
+            functions[name] = ctypes.c_void_p()
             self._call("cuModuleGetFunction", ctypes.byref(functions[name]), module, ctypes.c_char_p(name))
         function, shared, flags = functions[name], numbers[7], numbers[11]
         if shared > 48 << 10:
             self._call("cuFuncSetAttribute", function, _DYNAMIC_SHARED, shared)
-        asked = [(_COOPERATIVE, (1,))] * (flags & 1) + [(_PROGRAMMATIC, (1,))] * (flags >> 1 & 1)
+        asked: list[tuple[int, Sequence[int]]] = [(_COOPERATIVE, (1,))] * (flags & 1) + [(_PROGRAMMATIC, (1,))] * (
+            flags >> 1 & 1
+        )
         asked += [(_CLUSTER, tuple(numbers[8:11]))] if any(numbers[8:11]) else []
         attributes = (_Attribute * len(asked))(*[_Attribute(id, 0, (_u32 * 16)(*value)) for id, value in asked])
         stream = torch.cuda.current_stream().cuda_stream
@@ -173,7 +175,7 @@ class Replay:
             (_u32 * 3)(*numbers[1:4]), (_u32 * 3)(*numbers[4:7]), shared, stream, attributes, len(asked)
         )  # fmt: skip
         buffer, size = ctypes.create_string_buffer(parameters, max(len(parameters), 1)), _u64(len(parameters))
-        extra = (_pointer * 5)(
+        extra = (ctypes.c_void_p * 5)(
             _BUFFER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size), None
         )  # fmt: skip
         passed, self._passed = self._passed, []
@@ -256,8 +258,10 @@ class Replay:
 
     def _place(self, row: Mapping[str, Any]) -> tuple[torch.dtype, list[int], list[int], int, int]:
         """Return the dtype, sizes, strides and address of a tensor, and the bytes that it spans; 0 without elements."""
-        dtype = getattr(torch, str(row.get("type")), None)
-        sizes, strides, address = row.get("sizes"), row.get("strides"), row.get("address")
+        dtype: Any = getattr(torch, str(row.get("type")), None)
+        sizes: Any = row.get("sizes")
+        strides: Any = row.get("strides")
+        address: Any = row.get("address")
         good = isinstance(dtype, torch.dtype) and isinstance(address, int) and isinstance(sizes, list)
         good = good and isinstance(strides, list) and len(sizes) == len(strides)
         if not good or not all(isinstance(one, int) and 0 <= one < 1 << 48 for one in (*sizes, *strides)):

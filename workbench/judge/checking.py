@@ -29,6 +29,7 @@ def check(
     seconds: float = SECONDS,
     memory_mib: int = MEMORY_MIB,
     elsewhere: bool = True,
+    schedules: int = 0,
     sandbox: bool = False,
 ) -> Judgement: ...
 @overload
@@ -45,6 +46,7 @@ def check(
     seconds: float = SECONDS,
     memory_mib: int = MEMORY_MIB,
     elsewhere: bool = True,
+    schedules: int = 0,
     sandbox: bool = False,
     **launch: Any,
 ) -> Judgement | CheckReport:
@@ -82,6 +84,7 @@ def check(
             describes them. What is wrong only there gets a verdict of its own, ``"wrong_elsewhere"``, which counts.
             Where the reference has no answer (out of the type's range, NaN unless NaN is what was put in) nothing is
             compared.
+        schedules: also run each case in so many other orders of its blocks and warps (`check_kernel`), without checks.
         sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
             Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
             to other processes.
@@ -99,11 +102,18 @@ def check(
     if is_kernel(op):
         refuse_for_a_kernel(
             check, candidate=candidate, variants=variants, cases=cases, config=config, seeds=seeds, seconds=seconds,
-            memory_mib=memory_mib, elsewhere=elsewhere, sandbox=sandbox,
+            memory_mib=memory_mib, elsewhere=elsewhere, schedules=schedules, sandbox=sandbox,
         )  # fmt: skip
         return check_kernel(op, **launch)
     refuse_for_an_op(check_kernel, launch)
     with Judge(
-        op, cases=cases, seeds=seeds, seconds=seconds, memory_mib=memory_mib, elsewhere=elsewhere, sandbox=sandbox
+        op,
+        cases=cases,
+        seeds=seeds,
+        seconds=seconds,
+        memory_mib=memory_mib,
+        elsewhere=elsewhere,
+        schedules=schedules,
+        sandbox=sandbox,
     ) as judge:
         return judge.check(candidate, variants=variants, config=config)

@@ -56,6 +56,9 @@ class _WithOutcomes(click.Command):
     "--memory", "memory_mib", default=4096, show_default=True, metavar="MIB", help="Limit of a process and a workspace."
 )
 @without("elsewhere", "Leave out inputs of other magnitudes and structures: larger, tied, NaN and others.")
+@click.option(
+    "--schedules", default=0, metavar="N", help="Also run each case in N other orders of its blocks and warps."
+)
 @click.option("--sandbox", is_flag=True, help="Run a candidate's code without network, files read-only (bubblewrap).")
 @pages_options
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
@@ -94,7 +97,7 @@ def _check_kernelbench(
 ) -> NoReturn:
     from workbench.judge import check_kernelbench, check_many
 
-    used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "sandbox", "all_configs")}
+    used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "all_configs")}
     used |= {"op": op is not None}
     unfit = [name for name, value in used.items() if value]
     if unfit:

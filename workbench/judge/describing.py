@@ -159,7 +159,8 @@ def _configs(variant: Any, problem: Any, wanted: Any) -> list[dict]:
 def _described(variant: Any, config: Mapping[str, Any], case: JudgedCase, *, views: bool) -> dict:
     """Return the record of a `Description`.
 
-    With ``views`` it has the launches for each view of the inputs too, except those that the declaration refuses.
+    With ``views`` it has the launches for each view of the inputs and for other sizes, too, except those that the
+    declaration refuses.
     """
     programs: list[str] = []
     found = _one_described(variant, config, case, programs)
@@ -173,7 +174,20 @@ def _described(variant: Any, config: Mapping[str, Any], case: JudgedCase, *, vie
             if "failed" in launches:
                 return launches
             found["views"][name] = launches
+        found["sizes"] = dict(_at_other_sizes(variant, case, programs))
     return {**found, "programs": programs}
+
+
+def _at_other_sizes(variant: Any, case: JudgedCase, programs: list[str]) -> Iterator[tuple[str, dict]]:
+    """Yield the launches for a case at other sizes, each with the default configuration there."""
+    for name, other in case.reshaped().items():
+        try:
+            config = variant.default_config(variant.machine_problem(other))
+            launches = _one_described(variant, config, other, programs)
+        except WorkbenchError:
+            continue  # it refuses them: no configuration keeps its rules, or its grid has no block
+        if "failed" not in launches:
+            yield name, launches
 
 
 def _one_described(variant: Any, config: Mapping[str, Any], case: Any, programs: list[str]) -> dict:

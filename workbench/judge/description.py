@@ -89,8 +89,8 @@ class Description:
     """Everything that runs: PTX texts, launches in their order, workspace, and values of the modules' constants.
 
     ``text`` and ``macros`` are the source that declares the types of the constants; ``contiguous`` are the arguments
-    that are copied for the kernels where they are not, ``views`` the launches for each view of the inputs that is not
-    refused, by name.
+    that are copied for the kernels where they are not. ``views`` has the launches for each view of the inputs that is
+    not refused, ``sizes`` those for each other sizes, by name.
     """
 
     programs: tuple[str, ...]
@@ -101,14 +101,18 @@ class Description:
     macros: Mapping[str, Any]
     contiguous: tuple[str, ...] = ()
     views: Mapping[str, Description] = field(default_factory=dict)
+    sizes: Mapping[str, Description] = field(default_factory=dict)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Description:
         """Parse and validate a record. Raises InvalidDescription."""
         found = cls._of_launches(record)
-        views = _value(record, "views", dict) if "views" in record else {}
         programs = {"programs": list(found.programs)}
-        return replace(found, views={name: cls._of_launches({**one, **programs}) for name, one in views.items()})
+        others: dict[str, Any] = {
+            part: {name: cls._of_launches({**one, **programs}) for name, one in _value(record, part, dict).items()}
+            for part in ("views", "sizes") if part in record
+        }  # fmt: skip
+        return replace(found, **others)
 
     @classmethod
     def _of_launches(cls, record: Mapping[str, Any]) -> Description:

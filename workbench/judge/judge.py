@@ -26,7 +26,8 @@ from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops import registry
-from workbench.ops.declared.elsewhere import CHANGES
+from workbench.ops.declared.elsewhere import CHANGES, InputChange
+from workbench.ops.declared.shapes import SIZES, SizeChange
 from workbench.ops.op import Op
 from workbench.ops.selection import fitted, listed, variants_of
 from workbench.ops.variant import Case, CudaVariant, Variant
@@ -35,6 +36,8 @@ from workbench.toolchain.source import MEMORY_LABEL
 _GRACE_SECONDS = 20.0
 """Seconds beyond the limit, which the machine keeps by itself, after which its process is ended."""
 _MAX_LINES = 10_000
+_CANDIDATES_PER_SEED = 64
+"""Candidates judged on the same changed inputs; each has inputs of its own as well, and sees neither."""
 
 
 class Judge:
@@ -55,6 +58,7 @@ class Judge:
         seconds: float = SECONDS,
         memory_mib: int = MEMORY_MIB,
         elsewhere: bool = True,
+        schedules: int = 0,
         sandbox: bool = False,
     ):
         self.op = found = registry.get(op)
@@ -66,7 +70,7 @@ class Judge:
         self._seeds = checked_seeds(seeds)
         check_limits(seconds, memory_mib)
         self.seconds, self.memory_mib = float(seconds), memory_mib
-        self._changes, self._sandbox = elsewhere, sandbox
+        self._changes, self._schedules, self._sandbox = elsewhere, schedules, sandbox
         if sandbox:
             command((), memory_mib)  # says what is missing
         elif reason := confinement.unavailable():
@@ -78,6 +82,7 @@ class Judge:
         self._trusted = False
         self._shipments: dict[Case, bytes] = {}
         self._printed: dict[Nursery, int] = {}
+        self._drawn_elsewhere: dict[Case, tuple[int, int]] = {}  # the seed and how many candidates have had it
         self._sources: Mapping[str, str] = {}  # of what is judged, as it was given to the judge
         self._all: dict[str, Any] = {}  # about a verdict on all variants and cases together
 
@@ -295,7 +300,8 @@ class Judge:
 
     def _outcome(self, case: Case, description: dict, config: Mapping[str, Any]) -> dict:
         """Judge a description in the trusted process."""
-        return self._judge(case, {"description": description, "config": config, "memory": self.memory_mib << 20})
+        request = {"description": description, "config": config, "memory": self.memory_mib << 20}
+        return self._judge(case, request | {"schedules": self._schedules})
 
     def _values(self, case: Case, variant: Variant, config: Mapping[str, Any] | str | None) -> dict:
         """Judge a variant in plain torch, one of the op's own, in the trusted process."""
@@ -314,21 +320,35 @@ class Judge:
         """Judge at changed inputs: return fields of verdicts where it is wrong, list in ``found`` where it is right."""
         if not self._changes or found.get("outcome") != OK:
             return []
-        request: dict = {"case": self._shipped(case), "seeds": found["seeds"][:1], "description": description}
+        request: dict = {"case": self._shipped(case), "seeds": self._seed_elsewhere(case), "description": description}
         request |= {"config": config, "memory": self.memory_mib << 20, "seconds": self.seconds}
         wrong, right = [], []
-        answers = self._run(request | {"changes": [*CHANGES]})
-        for name, change in CHANGES.items():
+        sizes = description["sizes"] if isinstance(description.get("sizes"), dict) else {}
+        changes: dict[str, InputChange | SizeChange] = {
+            **CHANGES,
+            **{name: one for name, one in SIZES.items() if name in sizes},
+        }
+        answers = self._run(request | {"changes": [*changes]})
+        for name, change in changes.items():
             # One that ended the process took the answers of the others with it: ask for each alone.
             answer = answers[name] if name in answers else self._alone(request, name)
             if answer.get("outcome") == OK:
                 right.append(name)
             elif "outcome" in answer:
-                message = f"right on the case's own inputs, wrong on the same made {change.words}: {answer['message']}"
+                made = "at the same with" if name in sizes else "on the same made"
+                message = f"right on the case's own inputs, wrong {made} {change.words}: {answer['message']}"
                 named = {"outcome": "wrong_elsewhere", "message": message, "change": name}
                 wrong.append(answer | named | {"seeds": request["seeds"]})
         found["elsewhere"] = right
         return wrong
+
+    def _seed_elsewhere(self, case: Case) -> list[int]:
+        """Return the seed of the inputs to change: the first that was given, or one for several candidates."""
+        if not isinstance(self._seeds, int):
+            return list(self._seeds[:1])
+        seed, uses = self._drawn_elsewhere.get(case, (drawn(1)[0], 0))
+        self._drawn_elsewhere[case] = (seed, uses + 1) if uses + 1 < _CANDIDATES_PER_SEED else (drawn(1)[0], 0)
+        return [seed]
 
     def _alone(self, request: dict, change: str) -> dict:
         found = self._run(request | {"changes": [change]})

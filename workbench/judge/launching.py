@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,13 +18,42 @@ from workbench.judge.outcomes import further, of_finding
 from workbench.ops.values import Check, Launch
 from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.findings import ORDER
+from workbench.ptx.options import AS_ON_A_GPU
 from workbench.ptx.parse import PtxSyntaxError, parse
 from workbench.toolchain.kernel import CompiledKernel
 from workbench.toolchain.occupancy import LIMITS, limits_of
 from workbench.toolchain.shared_memory import static_shared_bytes
 
-ORDERS = {True: "the last warp first", False: "the usual order of warps"}
 _MAX_FINDINGS = 32
+_ADDRESS_ON_A_GPU = 0x7F00 << 32
+
+
+@dataclass(frozen=True)
+class RunOrder:
+    """The order of warps in which a candidate's launches run: in words, and as options of the launches."""
+
+    words: str
+    options: Mapping[str, Any]
+
+    @classmethod
+    def scheduled(cls, seed: int) -> RunOrder:
+        """Return the order of a schedule's seed; the checks look at the other two."""
+        return cls(f"schedule {seed}", {"schedule": seed, "checks": False})
+
+
+USUAL = RunOrder("the usual order of warps", {})
+OPPOSITE = RunOrder(
+    "the last warp first",
+    {
+        "last_warp_first": True,
+        "copies_early": True,  # a copy that is not waited for is wrong in one of the two runs
+        # A kernel that recognises the machine by what it sees is wrong in one of the two as well.
+        "first_address": _ADDRESS_ON_A_GPU,
+        **AS_ON_A_GPU,
+    },
+)
+ORDERS = (OPPOSITE, USUAL)
+"""The orders in which each candidate runs for each seed."""
 
 
 class Failed(Exception):
@@ -80,27 +110,28 @@ def launch(
     names: Sequence[str | None],
     unwritten: Collection[str],
     *,
-    last_warp_first: bool,
+    order: RunOrder,
     deadline: OwnDeadline,
 ) -> dict[object, str]:
-    """Run one kernel with all checks; return its notes on sums. Raises Failed with what the machine found.
+    """Run one kernel, with all checks but in a schedule; return its notes on sums.
+
+    Raises Failed with what the machine found.
 
     ``names`` are those of the arguments that are tensors; nothing has been written to the ``unwritten`` ones.
     """
+    checks = order.options.get("checks", True)
     try:
         options = LaunchOptions(
-            checks=True,
             names=[f"argument {i}" for i in range(len(names))],
             uninitialised=[
                 place
                 for place, (name, one) in enumerate(zip(names, given.arguments, strict=True))
-                if name in unwritten and isinstance(one, torch.Tensor) and one.numel()
+                if checks and name in unwritten and isinstance(one, torch.Tensor) and one.numel()
             ],
             seconds_limit=max(deadline.left, 0.01),
-            last_warp_first=last_warp_first,
-            copies_early=last_warp_first,  # a copy that is not waited for is wrong in one of the two runs
             repeats=True,  # whoever compiled it: what reaches nothing is not a fault of the kernel's
             follow_addresses=False,  # a number that a candidate passes leads nowhere, not even to the answer
+            **{"checks": True, **order.options},
         )
         bound = program[kernel.name].bind(
             given.grid, given.block, given.arguments, options, shared_bytes=given.shared_bytes,
@@ -109,7 +140,7 @@ def launch(
         report = bound.run()
     except KernelFault as error:
         found = finding_record(error.finding, names)
-        message = f"{found['message']} (with {ORDERS[last_warp_first]})"
+        message = f"{found['message']} (with {order.words})"
         raise Failed(of_finding(found["kind"]), message, line=found["line"], findings=[found]) from error
     except (UnsupportedInstructionError, ArgumentError) as error:
         raise Failed("unsupported", str(error)) from error

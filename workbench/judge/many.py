@@ -35,6 +35,7 @@ from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, source_label
 from workbench.judge.judge import Judge
 from workbench.judge.kernelbench.judging import check_kernelbench
+from workbench.judge.one_thread import one_thread
 from workbench.judge.op_files import OpFiles
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.files import load_op
@@ -96,10 +97,11 @@ def check_many(
     seeds: int | Sequence[int] = SEEDS,
     seconds: float = SECONDS,
     memory_mib: int = MEMORY_MIB,
+    elsewhere: bool = True,
+    schedules: int = 0,
+    sandbox: bool = False,
     variants: str | Sequence[str] | None = None,
     cases: str | Sequence[str] | None = None,
-    elsewhere: bool = True,
-    sandbox: bool = False,
     full: bool = False,
     torch_compile: bool = True,
     model: str = DEFAULT_MODEL,
@@ -127,9 +129,10 @@ def check_many(
         seconds: limit of describing a case, and of running it; as for `check`.
         memory_mib: limit of a process, as for `check`.
         elsewhere: judge also at inputs of other magnitudes and structures.
-        variants: names of the op's own variants. This and the next two are for ops alone, as for `check`.
-        cases: names of cases; by default the op's `judged_cases`.
+        schedules: also run each case in so many other orders of its blocks and warps.
         sandbox: run the candidate's code without network and with every file read-only.
+        variants: names of the op's own variants. This and the next one are for ops alone, as for `check`.
+        cases: names of cases; by default the op's `judged_cases`.
         full: judge at the problem's own sizes. This and the next two are for KernelBench's problems alone, as for
             `check_kernelbench`.
         torch_compile: also predict the time of the reference under ``torch.compile``.
@@ -143,8 +146,10 @@ def check_many(
     check_limits(seconds, memory_mib)
     common = {
         "seeds": checked_seeds(seeds), "seconds": seconds, "memory_mib": memory_mib, "elsewhere": elsewhere,
+        "schedules": schedules,
+        "sandbox": sandbox,
     }  # fmt: skip
-    of_op = {"variants": variants, "cases": cases, "sandbox": sandbox} | common
+    of_op = {"variants": variants, "cases": cases} | common
     options: dict[bool, Mapping[str, Any]] = {
         False: of_op,
         True: {"full": full, "torch_compile": torch_compile, "model": model} | common,
@@ -280,7 +285,8 @@ def judged(task: JudgingTask) -> Judgement | str:
             names = ", ".join(map(str, changed))
             return f"{names} differs from what the process read that keeps the verdicts: give every worker its files"
         if not task.op:
-            return check_kernelbench(task.problem, str(task.candidate), **task.options)
+            with one_thread():  # the other cores have workers of their own
+                return check_kernelbench(task.problem, str(task.candidate), **task.options)
         options = dict(task.options)
         variants = options.pop("variants")
         return _judge(task.op, canonical(options)).check(task.candidate, variants=variants)

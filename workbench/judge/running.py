@@ -18,12 +18,15 @@ from workbench.base import by_value
 from workbench.base.busy import OwnDeadline
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
+from workbench.judge.changed_cases import ChangedCases
 from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
-from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse, valid
+from workbench.judge.launching import ORDERS, USUAL, Failed, RunOrder, kernel_of, launch, refuse, valid
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
 from workbench.launch.variables import Variables
+from workbench.ops.declared.case import DeclaredCase
 from workbench.ops.declared.elsewhere import Meaningless
+from workbench.ops.declared.shapes import SIZES
 from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.tensors.checks import real_parts
 from workbench.ops.values import Check, Launch
@@ -36,12 +39,16 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the fields of a verdict; or with ``error``, where the op itself fails.
 
     ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with its ``config``,
-    ``seconds`` and ``memory`` in bytes; without a description whether the reference's answer is the same for all seeds,
-    as ``fixed``. With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES`, the case is judged at other
-    values, and the answer has the fields of a verdict, or ``meaningless`` and why, for each name. A variant in plain
-    torch comes by value, ``variant``, instead of a description, with its ``config``.
+    ``seconds``, ``memory`` in bytes and ``schedules`` (a number); without a description whether the reference's answer
+    is the same for all seeds, as ``fixed``. With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES` and
+    of `workbench.ops.declared.shapes.SIZES`, the case is judged at other values or sizes, and the answer has the fields
+    of a verdict, or ``meaningless`` and why, for each name. A variant in plain torch comes by value, ``variant``,
+    instead of a description, with its ``config``.
     """
     sys.path[:] = request["path"]
+    if "changes" in request:
+        _judge_changes(request, answer)
+        return
     try:
         cases = _cases(request["case"], request["seeds"])
         if request.get("description") is None and request.get("variant") is None:
@@ -55,14 +62,19 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
         return
     fields: dict[str, Any] = {}
     try:
-        if "changes" in request:
-            description = valid(Description.of, request["description"])
-            for name in request["changes"]:
-                fields[name] = {}
-                _judge(functools.partial(_changed, cases[0], request, description, name), fields[name].update)
-        else:
-            checks = _checks if request.get("variant") is None else _checks_of_values
-            _judge(functools.partial(checks, cases, request), fields.update)
+        checks = _checks if request.get("variant") is None else _checks_of_values
+        _judge(functools.partial(checks, cases, request), fields.update)
+    finally:
+        answer(fields)
+
+
+def _judge_changes(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
+    fields: dict[str, dict[str, Any]] = {}
+    try:
+        description = valid(Description.of, request["description"])
+        for name in request["changes"]:
+            fields[name] = {}
+            _judge(functools.partial(_changed, request, description, name), fields[name].update)
     finally:
         answer(fields)
 
@@ -97,6 +109,9 @@ _recent: dict[tuple[bytes, int], Any] = {}
 """Cases of the latest request by content and seed: later requests often have the same inputs."""
 
 
+_changed_cases = ChangedCases()
+
+
 def _cases(content: bytes, seeds: Sequence[int]) -> list[Any]:
     """Return the case with each of the seeds; one that the latest request had keeps its reference's answer."""
     kept = {seed: _recent.get((content, seed)) for seed in seeds}
@@ -112,16 +127,18 @@ class _Loaded:
     def __init__(self, texts: tuple[str, ...]):
         self.programs = [valid(Program, text) for text in texts]
         self._texts = texts
-        self._kernels: dict[tuple[int, str, str], CompiledKernel] = {}
+        self._kernels: dict[tuple[int, str, str, int, int], CompiledKernel] = {}
 
     def kernel(self, one: KernelLaunch) -> CompiledKernel:
         """Return the kernel of a launch; parameters behind its arguments are scratch memory that Triton appended."""
-        known = one.program, one.entry, one.label
+        passed = len(one.arguments)
+        known = one.program, one.entry, one.label, passed, one.scratch_bytes
         if known not in self._kernels:
-            self._kernels[known] = kernel_of(self._texts[one.program], one.entry, one.label)
-        kernel, passed = self._kernels[known], len(one.arguments)
-        behind = tuple(replace(parameter, scratch=True) for parameter in kernel.parameters[passed:])
-        return replace(kernel, parameters=kernel.parameters[:passed] + behind, scratch_bytes=one.scratch_bytes)
+            kernel = kernel_of(self._texts[one.program], one.entry, one.label)
+            behind = tuple(replace(parameter, scratch=True) for parameter in kernel.parameters[passed:])
+            parameters = kernel.parameters[:passed] + behind
+            self._kernels[known] = replace(kernel, parameters=parameters, scratch_bytes=one.scratch_bytes)
+        return self._kernels[known]
 
 
 # One at a time: the requests about a candidate's case come one after the other, and a program may take much memory.
@@ -150,36 +167,40 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
     """Yield the check of each run of a description, and add to the notes. Raises Failed for the first that is wrong."""
     deadline = OwnDeadline(request["seconds"])
     description = valid(Description.of, request["description"])
-    for one in (description, *description.views.values()):
+    for one in (description, *description.views.values(), *description.sizes.values()):
         _check_room(one, request["memory"])
     loaded = _loaded(tuple(description.programs))
     problem = _case(request["case"]).problem(request["config"])
     for case, seed in zip(cases, request["seeds"], strict=True):
-        for index, last_warp_first in enumerate(ORDERS):
+        for index, order in enumerate(ORDERS):
             buffers = Buffers(case.inputs(problem), description.workspace, index, description.contiguous)
-            notes |= _launch_all(description, loaded, buffers, last_warp_first, deadline)
-            yield _compared(case, buffers, f"seed {seed}, {ORDERS[last_warp_first]}", description.programs)
+            notes |= _launch_all(description, loaded, buffers, order, deadline)
+            yield _compared(case, buffers, f"seed {seed}, {order.words}", description.programs)
+    for order in map(RunOrder.scheduled, range(request.get("schedules", 0))):
+        buffers = Buffers(cases[0].inputs(problem), description.workspace, 0, description.contiguous)
+        _launch_all(description, loaded, buffers, order, deadline)
+        yield _compared(cases[0], buffers, f"seed {request['seeds'][0]}, {order.words}", description.programs)
     notes |= {note: note for note in notes_on_code(description.programs, is_float32(buffers.run.named().values()))}
     yield from _checks_of_views(cases[0].viewed(), request, description, loaded, deadline)
 
 
-def _changed(
-    case: Any, request: Mapping[str, Any], description: Description, name: str, notes: Notes
-) -> Iterator[Check]:
-    """Yield the check of one run at the changed inputs of a case.
+def _changed(request: Mapping[str, Any], description: Description, name: str, notes: Notes) -> Iterator[Check]:
+    """Yield the check of one run at the changed inputs, or at other sizes, of a case.
 
     Raises Meaningless where there is nothing to compare with, and Failed if the run or its result is wrong.
     """
-    changed = case.elsewhere(name)
-    if changed is None:
-        raise Meaningless("its values are its own")
-    changed.require_meaning()
-    index, last_warp_first = list(enumerate(ORDERS))[-1]
-    problem = _case(request["case"]).problem(request["config"])
-    buffers = Buffers(changed.inputs(problem), description.workspace, index, description.contiguous)
+    content, [seed] = request["case"], request["seeds"]
+    launches = description.sizes.get(name) if name in SIZES else description
+    if launches is None:
+        raise Meaningless("its declaration refuses these sizes")
+    changed = _changed_cases.get(content, _case(content).override(seed=seed), name)
+    index = len(ORDERS) - 1
+    own = isinstance(changed, DeclaredCase)
+    problem = changed.problem() if own else _case(content).problem(request["config"])
+    buffers = Buffers(changed.inputs(problem), launches.workspace, index, launches.contiguous)
     loaded = _loaded(tuple(description.programs))
-    notes |= _launch_all(description, loaded, buffers, last_warp_first, OwnDeadline(request["seconds"]))
-    yield _compared(changed, buffers, f"seed {request['seeds'][0]}, {ORDERS[last_warp_first]}", description.programs)
+    notes |= _launch_all(launches, loaded, buffers, ORDERS[index], OwnDeadline(request["seconds"]))
+    yield _compared(changed, buffers, f"seed {seed}, {ORDERS[index].words}", description.programs)
 
 
 def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any], _: Notes) -> Iterator[Check]:
@@ -210,8 +231,8 @@ def _checks_of_views(
         try:
             tensors = viewed.inputs(viewed.problem(request["config"]))
             buffers = Buffers(tensors, one.workspace, 0, one.contiguous)
-            _launch_all(one, loaded, buffers, False, deadline)
-            yield _compared(viewed, buffers, f"seed {request['seeds'][0]}, {ORDERS[False]}", one.programs)
+            _launch_all(one, loaded, buffers, USUAL, deadline)
+            yield _compared(viewed, buffers, f"seed {request['seeds'][0]}, {USUAL.words}", one.programs)
         except Failed as failure:
             told = f"{failure.fields['message']} (with its inputs {name})"
             raise Failed(**{**failure.fields, "message": told}) from failure
@@ -264,9 +285,9 @@ class _Programs:
 
 
 def _launch_all(
-    description: Description, loaded: _Loaded, buffers: Buffers, last_warp_first: bool, deadline: OwnDeadline
+    description: Description, loaded: _Loaded, buffers: Buffers, order: RunOrder, deadline: OwnDeadline
 ) -> Notes:
-    """Run every launch with all checks; return the notes. Raises Failed with what the machine found."""
+    """Run every launch; return the notes. Raises Failed with what the machine found."""
     _check_names(description, buffers)
     for program in loaded.programs:
         program.reset_variables()
@@ -279,7 +300,7 @@ def _launch_all(
         arguments = tuple(_argument(argument, buffers) for argument in one.arguments)
         given = Launch(one.grid, one.block, arguments, one.shared_bytes)
         program = loaded.programs[one.program]
-        notes |= launch(program, kernel, given, names, fresh, last_warp_first=last_warp_first, deadline=deadline)
+        notes |= launch(program, kernel, given, names, fresh, order=order, deadline=deadline)
         fresh -= set(names)
     buffers.copy_back()
     return notes

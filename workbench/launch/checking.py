@@ -63,6 +63,8 @@ def check_kernel(
     strict: bool = False,
     seconds_limit: float | None = 60.0,
     fmad: bool = True,
+    schedules: int = 0,
+    seed: int = 0,
 ) -> CheckReport:
     """Run ``kernel`` with every check and report races, illegal accesses, uninitialised reads, misused barriers.
 
@@ -88,6 +90,11 @@ def check_kernel(
     ``strict`` turns notes into findings, and adds rules of the PTX ISA that GPUs do not enforce: see "Notes, and
     strict" in CHECKS.md. Without ``fmad`` products and sums are rounded apart, as with ``nvcc --fmad=false``.
 
+    With ``schedules`` the kernel first runs in so many other orders of its blocks and warps, which a warp leaves to all
+    others at random instructions, and in which asynchronous copies land early or late. ``seed`` is the first of them.
+    Values that differ from those of the usual order are a finding, and so is a deadlock; each names its seed and the
+    two lines (`workbench.ptx.schedules`).
+
     Defects that no single access shows are notes in the report: a tensor that is not contiguous and whose strides the
     kernel does not get; masked loads of Triton without ``other`` whose masked lanes reach a result; elements of
     ``uninitialised`` arrays that stay unwritten; trials of an autotuner that change their inputs; an autotuner's key
@@ -99,8 +106,9 @@ def check_kernel(
     overflow), KernelTimeout after ``seconds_limit``, and, before anything runs, UnsupportedInstructionError.
     """
     options = LaunchOptions(
-        cluster=cluster, checks=True, strict=strict, seconds_limit=seconds_limit, uninitialised=uninitialised, fmad=fmad
-    )
+        cluster=cluster, checks=True, strict=strict, seconds_limit=seconds_limit, uninitialised=uninitialised,
+        fmad=fmad, schedules=schedules, first_schedule=seed,
+    )  # fmt: skip
     if after is not None:
         options = replace(options, overlapped=_footprint_of(after))
     call = KernelCall(kernel, grid, block, args, kwargs, shared_bytes, arch)

@@ -71,22 +71,7 @@ class Device(VariableHolder, Protocol):
         signature: KernelSignature | None = None,
         **named: Any,
     ) -> BoundLaunch:
-        """Check and pack a launch, and return it; its ``run()`` runs it. Arguments and errors are those of `launch`."""
-        ...
-
-    def launch(
-        self,
-        kernel: CompiledKernel,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        args: Sequence[object],
-        options: LaunchOptions | None = None,
-        *,
-        shared_bytes: int = 0,
-        signature: KernelSignature | None = None,
-        **named: Any,
-    ) -> LaunchReport | None:
-        """Run ``kernel`` and return its report, None on a GPU.
+        """Check and pack a launch, and return it; its ``run()`` runs it.
 
         ``shared_bytes`` is dynamic shared memory per block; 0 means the kernel's own ``dynamic_shared_bytes``, which a
         kernel of Triton always has. ``signature`` replaces the kernel's own where more is known of its parameters.
@@ -94,6 +79,10 @@ class Device(VariableHolder, Protocol):
 
         Raises ArgumentError, naming the parameter, for arguments or dimensions that the kernel cannot take.
         """
+        ...
+
+    def launch(self, kernel: CompiledKernel, *launch: Any, **named: Any) -> LaunchReport | None:
+        """Run ``kernel`` and return its report, None on a GPU. Takes the arguments of `bind`, and raises as it does."""
         ...
 
     def current(self, values: Iterable[object]) -> AbstractContextManager[object]:

@@ -164,6 +164,9 @@ class JudgedCase(Case, Protocol):
     def viewed(self) -> Mapping[str, Any]:
         """Return the case with tensors that lie otherwise in memory, by how they lie; empty without such views."""
 
+    def reshaped(self) -> Mapping[str, Any]:
+        """Return the case at other sizes, by what they are; empty for a case that has no others."""
+
     def elsewhere(self, change: str) -> Any:
         """Return the case at values of another size or sign, or None if the case has no such values.
 

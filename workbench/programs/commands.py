@@ -24,6 +24,14 @@ _LIMIT = (
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--check", is_flag=True, help="Watch every launch; report findings, and exit with 1 if there are any.")
 @click.option("--strict", is_flag=True, help="Like --check; also report violations of rules that GPUs tolerate.")
+@click.option(
+    "--schedules",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Like --check; run each launch in N other orders first, and report values that change.",
+)
+@click.option("--seed", "first_schedule", default=0, metavar="S", help="The first of the --schedules (default: 0).")
 @click.option("--trace", "page", metavar="FILE.html", help="Write a page with every launch, line by line.")
 @click.option("--arch", help=f"{MACHINE_ARCHS_TEXT}: compile for this (default: the model's).")
 @click.option(

@@ -26,6 +26,8 @@ class DeviceOptions:
     * ``exact_name``: leave "(simulated)" out of the devices' name.
     * ``counts``: keep launches even without checks and without a trace.
     * ``fmad``: contract products and sums to FMA.
+    * ``schedules``: run each launch first in this many other orders of its blocks and warps; implies ``check``.
+    * ``first_schedule``: the seed of the first of these orders.
     """
 
     arch: str | None = None
@@ -41,9 +43,11 @@ class DeviceOptions:
     exact_name: bool = False
     counts: bool = False
     fmad: bool = True
+    schedules: int = 0
+    first_schedule: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "check", self.check or self.strict)
+        object.__setattr__(self, "check", self.check or self.strict or self.schedules > 0)
 
     @property
     def model_key(self) -> str:

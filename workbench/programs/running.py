@@ -183,7 +183,8 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
     watch(
         Watch(
             launches, wanted, checks=options.check, trace=options.trace, seconds_limit=seconds, strict=options.strict,
-            counts=options.counts, fmad=options.fmad,
+            counts=options.counts, fmad=options.fmad, schedules=options.schedules,
+            first_schedule=options.first_schedule,
         )
     )  # fmt: skip
     simulated_driver(
@@ -194,7 +195,7 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
     def start_triton() -> SimulatedTriton:
         launch = LaunchOptions(
             checks=options.check, strict=options.strict, statistics=options.trace, seconds_limit=seconds,
-            fmad=options.fmad,
+            fmad=options.fmad, schedules=options.schedules, first_schedule=options.first_schedule,
         )  # fmt: skip
         return SimulatedTriton(wanted, launch, inductor=options.inductor, launches=launches)
 

@@ -141,7 +141,7 @@ def _view(name: str, array: Any) -> _View:
     return _View(_Span(name, pointer, pointer, pointer + count * size, storage, True, 0 if apart else size), array)
 
 
-def _offsets(spans: Sequence[_Span], pinned: Sequence[tuple[int, int]]) -> dict[int, int]:
+def _offsets(spans: Sequence[_Span], pinned: Sequence[tuple[int, int]], base: int) -> dict[int, int]:
     """Return virtual minus host address for every storage, by the host address of its start.
 
     Storages that overlap count as one; a storage that overlaps with a ``pinned`` one keeps its address.
@@ -157,7 +157,7 @@ def _offsets(spans: Sequence[_Span], pinned: Sequence[tuple[int, int]]) -> dict[
         else:
             merged.append([low, high, order[low]])
     offsets: dict[int, int] = {}
-    address = _BASE
+    address = base
     space = min(_SPACE, (_END - _BASE) // max(len(merged), 1) // _ALIGNMENT * _ALIGNMENT)
     for low, high, _ in sorted(merged, key=lambda region: region[2]):
         # Host allocations are aligned to 16 bytes or more; what is left of a vector's alignment must survive.
@@ -171,10 +171,10 @@ def _offsets(spans: Sequence[_Span], pinned: Sequence[tuple[int, int]]) -> dict[
 
 @functools.lru_cache(maxsize=64)
 def _laid_out(
-    spans: tuple[_Span, ...], pinned: tuple[tuple[int, int], ...]
+    spans: tuple[_Span, ...], pinned: tuple[tuple[int, int], ...], base: int
 ) -> tuple[tuple[int, ...], list[Buffer], list[Row]]:
     """Return the kernel's address of each span, the buffers, and their rows. The cache serves repeated launches."""
-    offsets = _offsets(spans, pinned)
+    offsets = _offsets(spans, pinned, base)
     buffers: list[Buffer] = []
     for span in sorted(spans, key=lambda one: (one.low + offsets[one.storage[0]], one.high)):
         address, size = span.low + offsets[span.storage[0]], span.high - span.low
@@ -193,12 +193,17 @@ def _laid_out(
 
 
 def place(
-    signature: KernelSignature, fields: list[Any], arrays: Sequence[ArrayArgument], follow_addresses: bool
+    signature: KernelSignature,
+    fields: list[Any],
+    arrays: Sequence[ArrayArgument],
+    follow_addresses: bool,
+    first_address: int | None = None,
 ) -> ArrayMemory:
     """Write the address of each array, and the bytes of tensor maps, into the ``fields``; return the memory there.
 
     With ``follow_addresses``, addresses of live tensors and arrays that are stored in numbers, structs, or arrays of
-    64-bit integers or structs add that memory too. Raises ArgumentError for a tensor that is not on the CPU.
+    64-bit integers or structs add that memory too. ``first_address`` is as in `LaunchOptions`. Raises ArgumentError for
+    a tensor that is not on the CPU.
     """
     views: list[_View] = []
     may_lead: list[_View] = []
@@ -229,7 +234,9 @@ def place(
     if follow_addresses and (values or may_lead):
         pinned += _stored(views, values)
     spans = tuple([view.span for view in views])
-    addresses, buffers, rows = _laid_out(spans, tuple([(one.start, one.end) for one in pinned]))
+    addresses, buffers, rows = _laid_out(
+        spans, tuple([(one.start, one.end) for one in pinned]), _BASE if first_address is None else first_address
+    )
     for (rule, _), address in zip(arrays, addresses, strict=False):
         fields[rule.position] = address
     placed = list(zip([rule.position for rule, _ in arrays], addresses, views, strict=False))

@@ -50,7 +50,7 @@ class CoreResult(NamedTuple):
     ``fault`` is the problem that ended the launch, ``seconds`` the elapsed and ``cpu_seconds`` the processor time,
     ``threads`` the number of OS threads that ran blocks, ``sampled`` the warp instructions of each sampled block. The
     rest is raw. ``counts``, ``sectors``, ``again`` and ``unread`` need statistics; ``requests``, ``spans``, ``events``
-    and ``truncated`` a recorded block.
+    and ``truncated`` a recorded block; ``schedule`` a schedule (see `workbench.ptx.schedules.order_of`).
     """
 
     instructions: int
@@ -75,6 +75,7 @@ class CoreResult(NamedTuple):
     spans: bytes = b""
     events: bytes = b""
     truncated: bool = False
+    schedule: tuple[int, tuple[int, int, int], tuple[int, int, int]] | None = None
 
 
 def with_findings(made: dict[str, Any]) -> dict[str, Any]:

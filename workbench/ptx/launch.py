@@ -26,6 +26,7 @@ from workbench.ptx.options import UNDEFINED_BITS, LaunchOptions, Shape, coordina
 from workbench.ptx.outcome import Outcome
 from workbench.ptx.parse import PtxEntry
 from workbench.ptx.report import LaunchReport, LineFacts
+from workbench.ptx.schedules import order_of
 from workbench.ptx.shapes import BlockLimits, BlockRules, Dimensions, dimensions
 from workbench.ptx.signature import KernelSignature
 
@@ -147,7 +148,7 @@ class PtxKernel(DecodedKernel):
             scratch = np.zeros(signature.scratch_bytes * grid[0] * grid[1] * grid[2], np.uint8)
             arrays.append(signature.scratch_argument(scratch))
             args = [*args, scratch]
-        memory = place(signature, fields, arrays, options.follow_addresses)
+        memory = place(signature, fields, arrays, options.follow_addresses, options.first_address)
         return BoundLaunch(self, signature, grid, block, shared_bytes, signature.pack(fields), memory, options, args)
 
     def bind_packed(
@@ -198,15 +199,18 @@ class PtxKernel(DecodedKernel):
         printed = result.printed.decode(errors="replace") if result.printed else ""
         if printed:
             print(printed, end="")
+        order = order_of(options.schedule, *result.schedule) if result.schedule is not None else None
         if result.fault:
-            raise outcome.error(result.fault, called(named(), launch.names, launch.values), run)
+            error = outcome.error(result.fault, called(named(), launch.names, launch.values), run)
+            error.order = order
+            raise error
         report = LaunchReport(
             self.entry.name, grid, launch.block, result.instructions, result.thread_instructions,
             result.seconds, result.threads, self.decoded.static_shared + launch.shared_bytes,
             has_statistics=options.statistics, has_checks=options.checks, printed=printed,
             buffer_bytes=sum([row[1] for row in rows]), shadow_bytes=result.shadow_bytes,
             footprint=result.footprint, blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
-            first_written=tuple(result.first_written),
+            first_written=tuple(result.first_written), order=order,
         )  # fmt: skip
         if chosen:
             counted = zip(chosen, result.sampled, strict=True)
@@ -250,6 +254,14 @@ class PtxKernel(DecodedKernel):
                 bound.overlapped = options.overlapped
         if options.last_warp_first or options.copies_early:
             bound.last_warp_first, bound.copies_early = options.last_warp_first, options.copies_early
+        if options.schedule is not None:
+            bound.schedule = options.schedule
+            if options.schedule_changes is not None:
+                bound.schedule_changes = options.schedule_changes
+        if options.clock_start:
+            bound.clock_start = options.clock_start
+        if options.multiprocessors != 1:
+            bound.multiprocessors = options.multiprocessors
         if options.instruction_limit:
             bound.instruction_limit = options.instruction_limit
         if options.seconds_limit:

@@ -19,6 +19,9 @@ def coordinates(index: int, shape: tuple[int, int, int]) -> tuple[int, int, int]
     return index % shape[0], index // shape[0] % shape[1], index // shape[0] // shape[1]
 
 
+AS_ON_A_GPU: Mapping[str, Any] = {"clock_start": 1_790_000_000_000_000_000, "multiprocessors": 132}
+"""Options of a launch that let it see a clock and a number of multiprocessors as those of a GPU are, not 0 and 1."""
+
 UNDEFINED_BITS = (0xFFFF_FFFF, 0x5A5A_5A5A)  # a NaN or -1; the second, 1.5e16, to compare two launches
 
 
@@ -81,6 +84,21 @@ class LaunchOptions:
 
     None takes those of ``UNDEFINED_BITS``, the second with ``last_warp_first``.
     """
+    schedule: int | None = None
+    """Seed of an order of blocks and warps, with asynchronous copies that land early or late; None: the usual order."""
+    schedule_changes: int | None = None
+    """With a ``schedule``, how often a warp that could go on has to wait for all others; None: as often as it says."""
+    schedules: int = 0
+    """With ``checks``, the number of orders that are tried before the run: see :mod:`workbench.ptx.schedules`."""
+    first_schedule: int = 0
+    """Seed of the first of these ``schedules``; the others follow it."""
+
+    clock_start: int = 0
+    """Beginning of ``%clock`` and ``%globaltimer``; they count instructions."""
+    multiprocessors: int = 1
+    """Value of ``%nsmid``; the blocks take turns on so many. A correct kernel gives the same result for any."""
+    first_address: int | None = None
+    """Address of the first array of a launch, a multiple of 2^40; None takes the machine's own."""
     copies_early: bool = False
     """True to let asynchronous copies land at once, not only when the kernel waits for them.
 

@@ -16,8 +16,29 @@ if TYPE_CHECKING:
     from workbench.ptx.sample import Sampled
 
 
+class RequestFigures:
+    """Figures of the requests to global memory that ``counts`` sums up, loads and stores together."""
+
+    __slots__ = ()
+
+    @property
+    def counts(self) -> MemoryCounts:
+        """Memory counts of the requests."""
+        raise NotImplementedError
+
+    @property
+    def sectors_per_request(self) -> float:
+        """32-byte sectors per request to global memory; 0 without requests."""
+        return self.counts.sectors_per_request or 0.0
+
+    @property
+    def ideal_sectors_per_request(self) -> float:
+        """Sectors per request if the bytes of each request lay together; 0 without requests."""
+        return self.counts.ideal_sectors_per_request or 0.0
+
+
 @dataclass(frozen=True, slots=True)
-class LineFacts:
+class LineFacts(RequestFigures):
     """One PTX instruction that was executed, summed over all warps.
 
     ``executions`` counts warp instructions, ``active_lanes`` the lanes in them. For memory instructions ``requests``
@@ -115,16 +136,6 @@ class LineFacts:
     def used_fraction(self) -> float:
         """Fraction of the bytes moved that lanes use; 0 without global traffic."""
         return self.counts.used_fraction or 0.0
-
-    @property
-    def sectors_per_request(self) -> float:
-        """32-byte sectors per request to global memory; 0 without requests."""
-        return self.counts.sectors_per_request or 0.0
-
-    @property
-    def ideal_sectors_per_request(self) -> float:
-        """Sectors per request if the bytes of each request lay together; 0 without requests."""
-        return self.counts.ideal_sectors_per_request or 0.0
 
 
 def mix_of(facts: Iterable[LineFacts]) -> dict[str, int]:
@@ -238,7 +249,7 @@ class Finding:
 
 
 @dataclass(repr=False)
-class LaunchReport:
+class LaunchReport(RequestFigures):
     """The report of one launch. Counts are exact and do not depend on the number of OS threads.
 
     ``instructions`` are warp instructions, ``thread_instructions`` the lanes in them. ``printed`` is the output of the
@@ -256,7 +267,8 @@ class LaunchReport:
     quality of a sample that the device chose. ``parts_recorded`` are recordings of some single blocks, if they were
     made. ``footprint`` holds the bytes that a checked launch of a kernel with ``griddepcontrol.launch_dependents``
     wrote and read, for `LaunchOptions.overlapped` of the launch that depends on it. ``first_written`` are the addresses
-    of buffers in which a checked launch wrote bytes that nothing had written, if that is followed.
+    of buffers in which a checked launch wrote bytes that nothing had written, if that is followed. ``order`` is the
+    order of blocks and warps of a launch with a schedule.
     """
 
     kernel: str
@@ -283,6 +295,7 @@ class LaunchReport:
     parts_recorded: RecordedParts | None = field(default=None, repr=False)
     footprint: Any = field(default=None, repr=False, compare=False)
     first_written: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    order: Any = field(default=None, repr=False, compare=False)
 
     @property
     def parts(self) -> tuple[LaunchReport, ...]:
@@ -315,16 +328,6 @@ class LaunchReport:
     def global_store_sectors(self) -> int:
         """32-byte sectors that stores to global memory touch, counted for each request."""
         return self.counts.global_store_sectors
-
-    @property
-    def sectors_per_request(self) -> float:
-        """32-byte sectors per global request, loads and stores together; 0 if there was none."""
-        return self.counts.sectors_per_request or 0.0
-
-    @property
-    def ideal_sectors_per_request(self) -> float:
-        """Sectors per global request if the bytes of each request lay together; 0 if there was none."""
-        return self.counts.ideal_sectors_per_request or 0.0
 
     @property
     def global_bytes_requested(self) -> int:

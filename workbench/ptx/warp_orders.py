@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import KernelFault
-from workbench.ptx import Finding, LaunchReport, PtxKernel
+from workbench.ptx import Finding, LaunchReport
 from workbench.ptx.buffers import stored
 from workbench.ptx.findings import UNDEFINED, widest_first
 from workbench.ptx.launch import MachineLaunch
 from workbench.ptx.options import UNDEFINED_BITS
+from workbench.ptx.schedules import text_of
 from workbench.ptx.tensor_map import TensorMap
 
 DIFFERENCE = "results that copies' timing changes"
@@ -83,7 +84,7 @@ def rehearse(launch: MachineLaunch) -> Rehearsal:
     memory then differs.
     """
     kernel, values = launch.runner, launch.values
-    variables, text = kernel.program.variables, _text(kernel)
+    variables, text = kernel.program.variables, text_of(kernel)
     arrays = [value for value in (*values, *stored(values), *variables.values()) if _is_writable(value)]
     kept = [_copy(array) for array in arrays]
     plain = {"statistics": False, "record_block": None, "last_warp_first": True, "copies_early": True}
@@ -105,14 +106,6 @@ def rehearse(launch: MachineLaunch) -> Rehearsal:
     finally:
         _put_back(arrays, kept)
     return Rehearsal(findings, notes, fault, results, uses_undefined)
-
-
-def _text(kernel: PtxKernel) -> str:
-    """Return the PTX of a kernel and of all functions of its module."""
-    module = kernel.module
-    bodies = [(kernel.entry.body_start, kernel.entry.body_end)]
-    bodies += [(one.body_start, one.body_end) for one in module.functions.values() if one.body_start is not None]
-    return "\n".join(module.text[begin:end] for begin, end in bodies)
 
 
 def _faults(launch: MachineLaunch, **options: Any) -> bool:

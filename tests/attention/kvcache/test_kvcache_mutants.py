@@ -1,6 +1,6 @@
 """Wrong managers are caught by the very walk that passes the right one.
 
-A mutant is one slip in the syntax tree of a module of the cache (python_mutants.py), at a line that the walk executes;
+A mutant is one slip in the syntax tree of a module of the cache (mutants.python), at a line that the walk executes;
 the modules are loaded anew with it, and the seeded walk of kv_model must fail. Some are as right as the module (how
 long a list is at first, a prefix that is looked for in vain), so what is held is a rate.
 """

@@ -22,3 +22,11 @@ def judge(sim):
         return judged(variant, config, case, Simulator(arch=arch), checks=checks)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def own_home(tmp_path_factory):
+    """No tuned table of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORKBENCH_HOME", str(tmp_path_factory.mktemp("home")))
+        yield

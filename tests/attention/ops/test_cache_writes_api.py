@@ -1,9 +1,8 @@
 """reshape_and_cache and copy_blocks as imported: what they refuse, writing nothing, and that torch compiles them."""
 
-import re
-
 import pytest
 import torch
+from arguments import assert_refused, every_other, misaligned, with_entry
 
 from workbench.attention import copy_blocks, reshape_and_cache
 from workbench.attention.ops.copy_blocks.api import OP as COPY
@@ -11,30 +10,7 @@ from workbench.attention.ops.reshape_and_cache import case
 from workbench.attention.ops.reshape_and_cache.api import OP
 from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError, WorkbenchError
 
-
-@pytest.fixture(autouse=True, scope="module")
-def own_home(tmp_path_factory):
-    """No tuned table of whoever runs the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WORKBENCH_HOME", str(tmp_path_factory.mktemp("home")))
-        yield
-
-
-def with_entry(tensor, index, value):
-    changed = tensor.clone()
-    changed[index] = value
-    return changed
-
-
-def misaligned(tensor):
-    storage = torch.empty(tensor.numel() + 1, dtype=tensor.dtype)
-    storage[1:] = tensor.flatten()
-    return storage[1:].view(tensor.shape)
-
-
-def every_other(tensor, dim):
-    """The same values in a tensor whose stride in ``dim`` is doubled."""
-    return torch.stack([tensor, tensor], dim + 1).select(dim + 1, 0)
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 def writing():
@@ -95,18 +71,6 @@ BAD_WRITES = {
         "a run of tokens stays in its page",
     ),
 }
-
-
-@pytest.mark.parametrize("what", BAD_WRITES)
-def test_bad_write(what):
-    argument, change, message = BAD_WRITES[what]
-    given, out = writing()
-    before = out.clone()
-    given.update(change(given))
-    with pytest.raises(WorkbenchError) as caught:
-        reshape_and_cache(**given)
-    refused(caught.value, argument, message)
-    assert torch.equal(out, before), "something was written"
 
 
 @pytest.mark.parametrize(
@@ -170,27 +134,25 @@ BAD_COPIES = {
 }
 
 
-@pytest.mark.parametrize("what", BAD_COPIES)
-def test_bad_copy(what):
-    argument, change, message = BAD_COPIES[what]
-    given, caches = copying()
-    before = caches.clone()
+CALLS = {reshape_and_cache: (writing, BAD_WRITES), copy_blocks: (copying, BAD_COPIES)}
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [pytest.param(call, what, id=f"{call.__name__}-{what}") for call in CALLS for what in CALLS[call][1]],
+)
+def test_bad_arguments(call, what):
+    made, refused = CALLS[call]
+    argument, change, message = refused[what]
+    given, written = made()
+    before = written.clone()
     given.update(change(given))
     with pytest.raises(WorkbenchError) as caught:
-        copy_blocks(**given)
-    refused(caught.value, argument, message)
-    assert torch.equal(caches, before), "something was written"
-
-
-def refused(error, argument, message):
-    assert isinstance(error, ArgumentError)
-    assert isinstance(error, UnknownNameError | ConfigurationError) == error.argument.startswith(
-        ("variant", "layout", "config of")
-    )
-    assert error.argument == argument
-    assert re.search(message, str(error)), str(error)
-    assert error.allowed
-    assert error.remedy
+        call(**given)
+    assert_refused(caught.value, argument, message)
+    of_names = argument.startswith(("variant", "layout", "config of"))
+    assert isinstance(caught.value, UnknownNameError | ConfigurationError) == of_names
+    assert torch.equal(written, before), "something was written"
 
 
 @pytest.mark.parametrize("variant", ["auto", "tuned", "torch", "cuda_tiled", "triton_tiled"])

@@ -3,11 +3,12 @@
 import dataclasses
 import itertools
 import math
-import random
 import re
 
 import pytest
 import torch
+from arguments import with_entry
+from declarations import assert_rules, default_of, judge_drawn
 
 import workbench
 from workbench import ops
@@ -15,6 +16,8 @@ from workbench.attention import contiguous_attention
 from workbench.attention.ops.contiguous_attention import VARIANTS, ContiguousAttentionCase, case
 from workbench.attention.ops.contiguous_attention.api import OP
 from workbench.errors import ArgumentError, WorkbenchError
+
+pytestmark = pytest.mark.usefixtures("own_home")
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)
@@ -24,18 +27,6 @@ SMALL = case("small")
 
 def decode(*sizes, **fields):
     return ContiguousAttentionCase("grid", *sizes, **fields)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def own_home(tmp_path_factory):
-    """No tuned table of whoever runs the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WORKBENCH_HOME", str(tmp_path_factory.mktemp("home")))
-        yield
-
-
-def default_of(variant, one, **changes):
-    return variant.default_config(one.problem()) | changes
 
 
 @pytest.mark.sampled(12)
@@ -52,16 +43,11 @@ def test_head_sizes_and_groups(variant, judge):
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 @pytest.mark.parametrize("count", [3, pytest.param(100, marks=pytest.mark.long)])
 def test_random_legal_configurations(variant, count, judge):
-    rng, space, seen = random.Random(1), list(variant.all_configurations()), 0
-    while seen < count:
+    def draw(rng, number):
         group, size = rng.choice((1, 2, 3, 4, 8)), rng.choice((32, 64, 80, 120, 128))
-        one = decode(2 * group, 2, size, (1, 0, 31, 129), dtype=rng.choice(variant.dtypes), seed=seen % 4)
-        config = rng.choice(space)
-        if variant.broken(config, one.problem()):
-            continue
-        seen += 1
-        verdict = judge(variant, config, one, checks=variant.language == "cuda")
-        assert verdict.ok, f"{one} {config}: {verdict}"
+        return decode(2 * group, 2, size, (1, 0, 31, 129), dtype=rng.choice(variant.dtypes), seed=number % 4)
+
+    judge_drawn(variant, count, draw, judge, checks=variant.language == "cuda")
 
 
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
@@ -114,12 +100,6 @@ def test_rows_of_the_query_may_be_apart_and_the_batch_empty(variant):
     assert contiguous_attention(**empty, variant=variant.name).shape == (0, 8, 64)
     given["seq_lens"] = torch.zeros_like(given["seq_lens"])
     assert (contiguous_attention(**given, variant=variant.name) == 0).all()
-
-
-def with_entry(tensor, index, value):
-    changed = tensor.clone()
-    changed[index] = value
-    return changed
 
 
 BAD = {
@@ -231,8 +211,6 @@ def test_defaults_are_legal(variant):
 
 
 def test_rules_are_named():
-    good = default_of(CUDA, SMALL)
-    assert not CUDA.broken(good, SMALL.problem())
     broken = {
         "heads of one group": ({}, {"num_heads": 6}),
         "groups divide a warp": ({"THREAD_GROUP_SIZE": 3}, {}),
@@ -243,10 +221,7 @@ def test_rules_are_named():
         "shared memory": ({"HEADS_PER_BLOCK": 8, "NUM_THREADS": 512}, {"head_size": 256}),
         "grid": ({}, {"num_seqs": 70_000}),
     }
-    assert set(broken) == {rule.name for rule in CUDA.restrictions}
-    for name, (config, problem) in broken.items():
-        found = {rule.name for rule in CUDA.broken(good | config, dataclasses.replace(SMALL.problem(), **problem))}
-        assert name in found
+    assert_rules(CUDA, default_of(CUDA, SMALL), SMALL.problem(), broken)
 
 
 def test_compare_and_restore():

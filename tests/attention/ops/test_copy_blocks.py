@@ -11,18 +11,26 @@ from workbench import ops
 from workbench.attention import copy_blocks
 from workbench.attention.ops.copy_blocks import VARIANTS, CopyBlocksCase, case
 from workbench.attention.ops.copy_blocks.problem import tensors_of
+from workbench.attention.ops.swap_blocks import SwapBlocksCase
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)
 NAME = {"ids": lambda value: getattr(value, "name", str(value))}
 
 
-@pytest.mark.parametrize("variant", KERNELS, **NAME)
-def test_every_configuration_on_an_awkward_page(variant, judge):
+@pytest.mark.parametrize(
+    ("variant", "kind", "count"),
+    [
+        *((variant, CopyBlocksCase, 8) for variant in KERNELS),
+        *((variant, SwapBlocksCase, 2) for variant in ops.variants("swap_blocks") if variant.compiles),
+    ],
+    ids=str,
+)
+def test_configurations_on_an_awkward_page(variant, kind, count, judge):
     """2,640 bytes: neither a power of two nor whole chunks."""
-    one = CopyBlocksCase("awkward", 1, 5, 33, 3, block_size=8)
+    one = kind("awkward", 1, 5, 33, 3, block_size=8)
     legal = variant.configurations(one.problem())
-    for config in random.Random(0).sample(legal, min(8, len(legal))):
+    for config in random.Random(0).sample(legal, min(count, len(legal))):
         verdict = judge(variant, config, one, checks=True)
         assert verdict.ok, f"{config}: {verdict}"
 

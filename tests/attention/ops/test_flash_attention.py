@@ -1,13 +1,12 @@
 """The kernels of causal attention: values on a grid of sizes, strides, banks, bytes, machine code, gradients."""
 
-import dataclasses
 import itertools
 import math
-import random
 from collections import Counter
 
 import pytest
 import torch
+from declarations import assert_rules, judge_drawn
 from sampling import long_if
 
 import workbench
@@ -23,6 +22,8 @@ from workbench.attention.ops.causal_attention_backward.triton_flash import VARIA
 from workbench.errors import ArgumentError, ConfigurationError
 from workbench.launch.sim import Simulator
 from workbench.toolchain.sass_counts import counts_by_ptx_line
+
+pytestmark = pytest.mark.usefixtures("own_home")
 
 KERNELS = (CUDA, TRITON, DESCRIPTORS)
 ARCHS = {DESCRIPTORS: "sm_90"}  # the others' is sm_80
@@ -52,14 +53,6 @@ SIZES = {  # heads, KV heads, head size, tokens, then fields of the case
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def own_home(tmp_path_factory):
-    """No tuned table of whoever runs the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WORKBENCH_HOME", str(tmp_path_factory.mktemp("home")))
-        yield
-
-
 def of_sizes(name, kind=CausalAttentionCase):
     heads, kv_heads, head_size, tokens, fields = SIZES[name]
     return kind(name, heads, kv_heads, head_size, tokens, **{"num_seqs": 1, "dtype": "float16", **fields})
@@ -86,20 +79,14 @@ def test_sizes_of_gradients(name, judge):
 @pytest.mark.parametrize("variant", [*KERNELS, GRADIENTS], ids=str)
 @pytest.mark.long
 def test_random_legal_configurations(variant, judge):
-    rng, space, seen = random.Random(1), list(variant.all_configurations()), 0
-    arch = ARCHS.get(variant, "sm_80")
-    while seen < 30:
+    kind = CausalAttentionBackwardCase if variant is GRADIENTS else CausalAttentionCase
+
+    def draw(rng, number):
         group, size, tokens = rng.choice((1, 4, 8)), rng.choice((32, 64, 128)), rng.choice((33, 128, 150))
         fields = {"num_seqs": 1, "dtype": rng.choice(variant.dtypes), "lse": True, "num_queries": rng.choice((33, 17))}
-        one = (CausalAttentionBackwardCase if variant is GRADIENTS else CausalAttentionCase)(
-            "random", group, 1, size, tokens, **fields
-        )
-        config = rng.choice(space)
-        if variant.broken(config, one.problem(arch=arch)):
-            continue
-        seen += 1
-        verdict = judge(variant, config, one, checks=True, arch=arch)
-        assert verdict.ok, f"{one} {config}: {verdict}"
+        return kind("random", group, 1, size, tokens, **fields)
+
+    judge_drawn(variant, 30, draw, judge, arch=ARCHS.get(variant, "sm_80"))
 
 
 # -- the op -------------------------------------------------------------------------------------------------------
@@ -377,8 +364,6 @@ def test_defaults_are_legal(variant):
 @pytest.mark.parametrize("variant", [*KERNELS, GRADIENTS], **NAME)
 def test_each_rule_is_named(variant):
     base = case("tiles").problem(arch=ARCHS.get(variant, "sm_80"))
-    good = variant.default_config(base)
-    assert not variant.broken(good, base)
     broken = {
         "16-byte rows": ({}, {"alignment": 8}),
         "whole 16-byte steps": ({}, {"head_size": 36}),
@@ -396,11 +381,8 @@ def test_each_rule_is_named(variant):
         "warps": ({"num_warps": 3}, {}),
         "tiles fit in registers": ({"num_warps": 1, "BLOCK_M": 128, "BLOCK_N": 128}, {}),
     }
-    assert {rule.name for rule in variant.restrictions} <= set(broken)
-    for rule in variant.restrictions:
-        changes, sizes = broken[rule.name]
-        found = variant.broken({**good, **changes}, dataclasses.replace(base, **sizes))
-        assert rule.name in {one.name for one in found}
+    own = {rule.name: broken[rule.name] for rule in variant.restrictions}
+    assert_rules(variant, variant.default_config(base), base, own)
 
 
 def test_lengths_of_a_case():

@@ -2,10 +2,10 @@
 
 import dataclasses
 import itertools
-import random
 
 import pytest
 import torch
+from declarations import default_of, judge_drawn
 
 import workbench
 from workbench import ops
@@ -20,10 +20,6 @@ VARIANTS = tuple(one for one in VARIANTS if not one.needs)  # those of nvfp4: te
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)
 NAME = {"ids": lambda value: getattr(value, "name", str(value))}
-
-
-def default_of(variant, one, **changes):
-    return variant.default_config(one.problem()) | changes
 
 
 @pytest.mark.parametrize("variant", VARIANTS, **NAME)
@@ -42,19 +38,13 @@ def test_sizes_layouts_dtypes_and_scales(variant, judge):
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 @pytest.mark.parametrize("count", [3, pytest.param(100, marks=pytest.mark.long)])
 def test_random_legal_configurations(variant, count, judge):
-    rng, space, seen = random.Random(1), list(variant.all_configurations()), 0
-    while seen < count:
+    def draw(rng, number):
         layout, kind = rng.choice(LAYOUTS), rng.choice(("auto", *EIGHT_BITS))
         size = rng.choice((32, 64, 96, 128)) if layout == "x" else rng.choice((5, 20, 36, 64, 80))
-        one = GatherCacheCase(
-            "sample", 2, size, (1, 19, 8, 0, 33), rng.choice(variant.dtypes), layout, kv_cache_dtype=kind
-        )
-        config = rng.choice(space)
-        if variant.broken(config, one.problem()):
-            continue
-        seen += 1
-        verdict = judge(variant, config, one, checks=True)
-        assert verdict.ok, f"{one} {config}: {verdict}"
+        dtype = rng.choice(variant.dtypes)
+        return GatherCacheCase("sample", 2, size, (1, 19, 8, 0, 33), dtype, layout, kv_cache_dtype=kind)
+
+    judge_drawn(variant, count, draw, judge)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, **NAME)
@@ -142,36 +132,6 @@ class TestMemory:
             assert {line.sectors / line.requests for line in stores} == {16}
         else:  # where it loads 16 codes per lane, it stores their 32 bytes in two halves
             assert 32 * report.global_store_sectors <= (2 if kind == "int8" else 1) * written
-
-    @pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90", marks=pytest.mark.long)])
-    @pytest.mark.parametrize("variant", KERNELS, **NAME)
-    def test_static_side(self, variant, arch):
-        one = GatherCacheCase("pages", 4, 128, (256,), kv_cache_dtype="int8")
-        kernel = variant.compile(default_of(variant, one), one.problem(arch=arch), arch)
-        assert kernel.spill_bytes == 0
-        assert kernel.occupancy.fraction >= 0.5
-        assert "st.global.wb.v4" in kernel.ptx or "st.global.v4" in kernel.ptx
-
-
-def test_rules_are_named():
-    one = case("small")
-    good = CUDA.default_config(one.problem())
-    assert not CUDA.broken(good, one.problem())
-    broken = {
-        "whole vectors": ({}, {"head_size": 36, "layout": "nhd"}),
-        "16-byte stores": ({}, {"dtype": "float32"}),
-        "16-byte values": ({}, {"dtype": "float32"}),
-        "a run of tokens stays in its page": ({}, {"block_size": 4}),
-        "value rows are those of layout x": ({}, {"layout": "hnd"}),
-        "whole x groups": ({"VEC_SIZE": 4}, {"head_size": 20}),
-        "threads per block": ({"NUM_THREADS": 48}, {}),
-        "shared memory": ({"TILE_TOKENS": 64}, {"head_size": 256}),
-        "grid": ({}, {"num_seqs": 70_000}),
-    }
-    assert set(broken) == {rule.name for rule in CUDA.restrictions}
-    for name, (config, problem) in broken.items():
-        found = {rule.name for rule in CUDA.broken(good | config, dataclasses.replace(one.problem(), **problem))}
-        assert name in found
 
 
 @pytest.mark.parametrize("variant", KERNELS, **NAME)

@@ -2,10 +2,10 @@
 
 import dataclasses
 import math
-import re
 
 import pytest
 import torch
+from arguments import assert_refused, every_other, misaligned, with_entry
 
 from workbench import WorkbenchError, ops
 from workbench.attention import paged_attention
@@ -13,39 +13,15 @@ from workbench.attention.ops.paged_attention import OP, case
 from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError
 from workbench.ops.dispatch import choose
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 ONE = case("small", dtype="float16")
 GOOD = {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 8, "V_VEC_SIZE": 8, "NUM_THREADS": 128}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def own_home(tmp_path_factory):
-    """No tuned table of whoever runs the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WORKBENCH_HOME", str(tmp_path_factory.mktemp("home")))
-        yield
 
 
 def arguments(one=ONE, block_size=16):
     t = one.inputs(one.problem({"BLOCK_SIZE": block_size}))
     return {name: getattr(t, name) for name in ("query", "key_cache", "value_cache", "block_tables", "seq_lens")}
-
-
-def every_other(tensor, dim):
-    """The same values in a tensor whose stride in ``dim`` is doubled."""
-    wide = tensor.repeat_interleave(2, dim)
-    return wide.index_select(dim, torch.arange(wide.shape[dim])).unflatten(dim, (-1, 2)).select(dim + 1, 0)
-
-
-def with_entry(tensor, index, value):
-    changed = tensor.clone()
-    changed[index] = value
-    return changed
-
-
-def misaligned(tensor):
-    storage = torch.empty(tensor.numel() + 1, dtype=tensor.dtype)
-    storage[1:] = tensor.flatten()
-    return storage[1:].view(tensor.shape)
 
 
 BAD = {
@@ -139,12 +115,7 @@ def test_bad_input(what):
     out = None if given["query"].dtype != query.dtype else out
     with pytest.raises(WorkbenchError) as caught:
         paged_attention(**given, out=out)
-    error = caught.value
-    assert isinstance(error, ArgumentError)
-    assert error.argument == argument
-    assert re.search(message, str(error)), str(error)
-    assert error.allowed
-    assert error.remedy
+    assert_refused(caught.value, argument, message)
     if out is not None:
         assert (out == 7.0).all(), "something was written"
 

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 import torch
+from bytes_of_a_run import assert_each_byte_once
 from mutants.ptx import Setting, judge_of_bits, outcomes, shortcomings
 from sampling import long_if
 from test_paged_attention_grouped import SMALL as CUDA_SMALL
@@ -181,17 +182,8 @@ def test_every_byte_is_asked_for_once(variant, kv_cache_dtype, scales, sim):
     )
     tile, wide = {"TILE_TOKENS": 32, "PARTITION_SIZE": 4096}, {CUDA: {"NUM_THREADS": 128}, TRITON: {"num_warps": 4}}
     config = {**SMALL[variant], **tile, **wide[variant]}
-    problem = one.problem(config)
-    tensors = one.inputs(problem)
-    report = variant.run(config, problem, tensors, sim, statistics=True)
-    assert one.check(tensors.out).ok
-    minimum = one.minimum_bytes(problem)
-    distinct = report.unique_bytes_read + report.unique_bytes_written
-    asked = sum(line.bytes_moved for line in report.lines if line.space == "global")
-    assert minimum <= distinct <= 1.02 * minimum
-    assert (
-        minimum <= asked <= (1.02 if variant is CUDA else 1.05) * minimum
-    )  # Triton asks for the query again and again
+    # Triton asks for the query again and again.
+    assert_each_byte_once(variant, config, one, sim, asked=1.02 if variant is CUDA else 1.05)
 
 
 @pytest.mark.parametrize(("head_size", "group"), [(128, 8), (80, 16)])

@@ -1,9 +1,10 @@
 """The Triton kernel that packs the query heads of a group: values, features, bytes, machine code."""
 
-import dataclasses
 import re
 
 import pytest
+from bytes_of_a_run import assert_each_byte_once
+from declarations import assert_rules
 from test_paged_attention_grouped import FEATURES, LENGTHS
 
 from workbench.attention.ops.paged_attention import PagedAttentionCase, case
@@ -25,15 +26,7 @@ def test_every_byte_is_asked_for_once(group, layout, sim):
     """Of a long context: distinct bytes, what must cross DRAM, and bytes asked for, whatever the caches do."""
     one = PagedAttentionCase("long", group, 1, 128, (4096,), dtype="float16", layout=layout)
     config = {**SMALL, "TILE_TOKENS": 64, "PARTITION_SIZE": 4096, "num_warps": 4, "num_stages": 5}
-    problem = one.problem(config)
-    tensors = one.inputs(problem)
-    report = VARIANT.run(config, problem, tensors, sim, statistics=True)
-    assert one.check(tensors.out).ok
-    minimum = one.minimum_bytes(problem)
-    distinct = report.unique_bytes_read + report.unique_bytes_written
-    asked = sum(line.bytes_moved for line in report.lines if line.space == "global")
-    assert minimum <= distinct <= 1.02 * minimum
-    assert minimum <= asked <= 1.02 * minimum
+    report = assert_each_byte_once(VARIANT, config, one, sim)
     matrices = [line for line in report.lines if line.text.startswith("ldmatrix")]
     assert matrices
     assert all(line.wavefronts == line.ideal_wavefronts for line in matrices)
@@ -70,7 +63,6 @@ def test_shared_memory_is_no_more_than_the_rule_counts():
 
 def test_each_rule_is_named():
     base = case("small", layout="nhd").problem()
-    assert not VARIANT.broken(SMALL, base)
     broken = {
         "page size": ({}, {"block_size": 32}),
         "group": ({}, {"num_heads": 34}),
@@ -83,7 +75,4 @@ def test_each_rule_is_named():
         "partitions": ({}, {"max_seq_len": 128 * 70_000}),
         "grid": ({}, {"num_seqs": 70_000}),
     }
-    assert set(broken) == {rule.name for rule in VARIANT.restrictions}
-    for name, (changes, sizes) in broken.items():
-        rules = VARIANT.broken({**SMALL, **changes}, dataclasses.replace(base, **sizes))
-        assert name in {rule.name for rule in rules}
+    assert_rules(VARIANT, SMALL, base, broken)

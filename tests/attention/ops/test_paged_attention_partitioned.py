@@ -1,10 +1,11 @@
 """The kernels that split the sequence: features, quantized caches, and what the split does."""
 
-import dataclasses
-
 import pytest
 import torch
+from declarations import assert_rules
 from sampling import long_if
+from test_paged_attention_grouped import FEATURES as OF_SCORES
+from test_paged_attention_grouped import LENGTHS
 
 from workbench import ops
 from workbench.attention.ops.paged_attention import case
@@ -18,14 +19,7 @@ SMALL = {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 64}
 TRITON_SMALL = {"BLOCK_SIZE": 16, "TILE_TOKENS": 32, "PARTITION_SIZE": 128, "num_warps": 2, "num_stages": 2}
 
 FEATURES = {
-    "alibi": {"alibi": True},
-    "window inside a partition": {"sliding_window": 40},
-    "window of one token": {"sliding_window": 1},
-    "window across partitions": {"sliding_window": 130},
-    "window longer than any sequence": {"sliding_window": 10_000},
-    "soft cap": {"soft_cap": 5.0},
-    "sinks": {"sinks": True},
-    "all of them": {"sliding_window": 150, "alibi": True, "soft_cap": 20.0, "sinks": True},
+    **OF_SCORES,
     "int8": {"kv_cache_dtype": "int8"},
     "fp8_e4m3": {"kv_cache_dtype": "fp8_e4m3"},
     "fp8_e5m2": {"kv_cache_dtype": "fp8_e5m2"},
@@ -33,17 +27,11 @@ FEATURES = {
     "a scale per token and all of them": {
         "kv_cache_dtype": "int8",
         "scales": "token",
-        "sliding_window": 150,
-        "alibi": True,
-        "soft_cap": 20.0,
-        "sinks": True,
+        **OF_SCORES["all of them"],
     },
     "fp8_e4m3 and all of them": {
         "kv_cache_dtype": "fp8_e4m3",
-        "sliding_window": 150,
-        "alibi": True,
-        "soft_cap": 20.0,
-        "sinks": True,
+        **OF_SCORES["all of them"],
     },
 }
 
@@ -56,7 +44,7 @@ def sampled(names):
 @pytest.mark.parametrize("name", sampled(FEATURES))
 def test_features_in_cuda(name, judge):
     dtype = VARIANT.dtypes[len(name) % 3]
-    one = case("small", dtype=dtype, seq_lens=(1, 127, 128, 129, 300, 0), **FEATURES[name])
+    one = case("small", dtype=dtype, seq_lens=LENGTHS, **FEATURES[name])
     verdict = judge(VARIANT, SMALL, one, checks=True)
     assert verdict.ok, verdict
 
@@ -65,7 +53,7 @@ def test_features_in_cuda(name, judge):
 @pytest.mark.sampled(4)
 def test_features_in_triton(name, judge):
     layout = TRITON.layouts[len(name) % 3]
-    one = case("small", layout=layout, seq_lens=(1, 127, 128, 129, 300, 0), **FEATURES[name])
+    one = case("small", layout=layout, seq_lens=LENGTHS, **FEATURES[name])
     verdict = judge(TRITON, TRITON_SMALL, one, checks=True)
     assert verdict.ok, verdict
 
@@ -192,7 +180,6 @@ def test_no_spills_and_wide_loads(arch, kv_cache_dtype):
 
 def test_each_rule_is_named():
     base = case("small").problem()
-    assert not VARIANT.broken(SMALL, base)
     broken = {
         "page size": ({}, {"block_size": 32}),
         "a page is one load of a warp": ({"BLOCK_SIZE": 64}, {}),
@@ -203,7 +190,4 @@ def test_each_rule_is_named():
         "partitions": ({}, {"max_seq_len": 128 * 70_000}),
         "grid": ({}, {"num_seqs": 70_000}),
     }
-    assert set(broken) == {rule.name for rule in VARIANT.restrictions}
-    for name, (changes, sizes) in broken.items():
-        rules = VARIANT.broken({**SMALL, **changes}, dataclasses.replace(base, **sizes))
-        assert name in {rule.name for rule in rules}
+    assert_rules(VARIANT, SMALL, base, broken)

@@ -2,10 +2,10 @@
 
 import dataclasses
 import itertools
-import random
 
 import pytest
 import torch
+from declarations import default_of, judge_drawn
 
 import workbench
 from workbench import ops
@@ -17,10 +17,6 @@ VARIANTS = tuple(one for one in VARIANTS if not one.needs)  # those of nvfp4: te
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)
 NAME = {"ids": lambda value: getattr(value, "name", str(value))}
-
-
-def default_of(variant, one, **changes):
-    return variant.default_config(one.problem()) | changes
 
 
 @pytest.mark.parametrize("variant", VARIANTS, **NAME)
@@ -39,20 +35,14 @@ def test_sizes_layouts_and_dtypes(variant, judge):
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 @pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.long)])
 def test_random_legal_configurations(variant, count, judge):
-    rng, space, seen = random.Random(1), list(variant.all_configurations()), 0
-    while seen < count:
-        layout = rng.choice(LAYOUTS)
-        dtype = rng.choice(variant.dtypes)
+    def draw(rng, number):
+        layout, dtype = rng.choice(LAYOUTS), rng.choice(variant.dtypes)
         size = rng.choice((32, 64, 96, 128)) if layout == "x" else rng.choice((5, 20, 36, 64, 80))
-        one = ReshapeAndCacheCase(
-            "sample", 2, size, (1, 19, 8, 0, 33), skipped=3, dtype=dtype, layout=layout, seed=seen
+        return ReshapeAndCacheCase(
+            "sample", 2, size, (1, 19, 8, 0, 33), skipped=3, dtype=dtype, layout=layout, seed=number
         )
-        config = rng.choice(space)
-        if variant.broken(config, one.problem()):
-            continue
-        seen += 1
-        verdict = judge(variant, config, one, checks=True)
-        assert verdict.ok, f"{one} {config}: {verdict}"
+
+    judge_drawn(variant, count, draw, judge)
 
 
 def test_the_answer_itself():
@@ -185,37 +175,6 @@ class TestMemory:
         nhd = dataclasses.replace(one, layout="nhd")
         report = report_of(CUDA, nhd)
         assert (report.unique_bytes_read + report.unique_bytes_written) / one.minimum_bytes(one.problem()) < 1.01
-
-    @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-    @pytest.mark.parametrize("variant", KERNELS, **NAME)
-    def test_static_side(self, variant, arch):
-        for layout in LAYOUTS:
-            one = dataclasses.replace(case("llama-3-8b-prefill"), layout=layout)
-            kernel = variant.compile(default_of(variant, one), one.problem(arch=arch), arch)
-            assert kernel.spill_bytes == 0
-            assert kernel.occupancy.fraction >= 0.5
-            assert "st.global.wb.v4" in kernel.ptx or "st.global.v4" in kernel.ptx
-
-
-def test_rules_are_named():
-    one = case("small")
-    good = CUDA.default_config(one.problem())
-    assert not CUDA.broken(good, one.problem())
-    broken = {
-        "whole vectors": ({}, {"head_size": 36, "layout": "nhd"}),
-        "aligned vectors": ({}, {"alignment": 2}),
-        "16-byte values": ({}, {"dtype": "float32"}),
-        "a run of tokens stays in its page": ({}, {"block_size": 4}),
-        "value rows are those of layout x": ({}, {"layout": "hnd"}),
-        "whole x groups": ({"VEC_SIZE": 4}, {"head_size": 20}),
-        "threads per block": ({"NUM_THREADS": 48}, {}),
-        "shared memory": ({"TILE_TOKENS": 64}, {"head_size": 256}),
-        "grid": ({}, {"num_kv_heads": 70_000}),
-    }
-    assert set(broken) == {rule.name for rule in CUDA.restrictions}
-    for name, (config, problem) in broken.items():
-        found = {rule.name for rule in CUDA.broken(good | config, dataclasses.replace(one.problem(), **problem))}
-        assert name in found
 
 
 @pytest.mark.parametrize("variant", KERNELS, **NAME)

@@ -1,29 +1,17 @@
 """Moving pages between caches: every variant bit for bit, and what it asks of memory."""
 
-import random
-
 import pytest
 import torch
 
 import workbench
 from workbench import ops
 from workbench.attention import swap_blocks
-from workbench.attention.ops.swap_blocks import VARIANTS, SwapBlocksCase, case
+from workbench.attention.ops.swap_blocks import VARIANTS, case
 from workbench.attention.ops.swap_blocks.api import OP
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)
 NAME = {"ids": lambda value: getattr(value, "name", str(value))}
-
-
-@pytest.mark.parametrize("variant", KERNELS, **NAME)
-def test_every_configuration_on_an_awkward_page(variant, judge):
-    """2,640 bytes: neither a power of two nor whole chunks."""
-    one = SwapBlocksCase("awkward", 1, 5, 33, 3, block_size=8)
-    legal = variant.configurations(one.problem())
-    for config in random.Random(0).sample(legal, min(2, len(legal))):
-        verdict = judge(variant, config, one, checks=True)
-        assert verdict.ok, f"{config}: {verdict}"
 
 
 @pytest.mark.parametrize("variant", VARIANTS, **NAME)

@@ -492,9 +492,9 @@ CHEATS = {
         "host_computed",
         scale("scaled(x, self.weight)\nreturn torch.relu(x.cpu() * self.weight.cpu()).cuda()"),
     ),
-    "decided by a value": (
+    "right for what it read": (
         "host_computed",
-        scale("return scaled(x, self.weight * (1.0 if x[0, 0].item() > 0 else 1.0 + x[0, 1].item()))"),
+        scale("y = scaled(x, self.weight)\nreturn y + (x[0, 0] - x[0, 0].item())"),
     ),
     "written past the driver": (
         "unwritten",

@@ -168,11 +168,9 @@ def test_the_command_judges_several_pairs_a_line_of_json_each(tmp_path):
     assert found.exit_code == 14
 
 
-@pytest.mark.parametrize("option", ["--all-configs", "--sandbox"])
-def test_options_of_other_ways_are_refused(option):
-    found = CliRunner().invoke(main, ["check", "--kernelbench", "problem.py", "solution.py", option])
-    name = option.removeprefix("--").replace("-", "_")
-    assert f"{name}: got given; allowed: no value with --kernelbench" in found.output + str(found.exception)
+def test_options_of_other_ways_are_refused():
+    found = CliRunner().invoke(main, ["check", "--kernelbench", "problem.py", "solution.py", "--all-configs"])
+    assert "all_configs: got given; allowed: no value with --kernelbench" in found.output + str(found.exception)
 
 
 _STEEP = HONEST["triton softmax"][1].replace("tl.exp(row - tl.max(row, 0))", "tl.exp(row)")
@@ -202,4 +200,4 @@ def test_a_solution_for_one_size_is_not_held_to_others_at_its_own_sizes(tmp_path
     found = wb.check_kernelbench(*written(tmp_path, problem, made_for), full=full, torch_compile=False)
     assert found.ok == full, str(found)
     told = found.verdicts[0].notes[0] if full else found.verdicts[1].message
-    assert ("it is made for its sizes" in told) if full else ("wrong at batch_size" in told)
+    assert ("it is made for its sizes" in told) if full else ("wrong at input_shape[0]=" in told)

@@ -12,6 +12,7 @@ from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.torch_device.library import installed_torch
 from workbench.judge.arguments import MEMORY_MIB
 from workbench.judge.kernelbench.nursery import shared
+from workbench.judge.sandbox import NoSandbox, command
 from workbench.judge.verdict import Judgement
 
 _TORCH = installed_torch()
@@ -45,13 +46,30 @@ class ModelNew(ModelNew):
         assert files and not [one for one in files if one.name.startswith("cuda_utils")], files
         return result
 """
+_LEAVES_FILES = """
+import os, pathlib, socket
+def tried(function):
+    try:
+        return function()
+    except OSError as error:
+        return type(error).__name__
+places = ["/tmp", "/var/tmp", "/dev", "/dev/shm", PRIVATE]
+found = [
+    tried(lambda: socket.create_connection(("192.0.2.1", 9), 1)), tried(lambda: open(NOTE, "w")),
+    [place for place in places if pathlib.Path(place, "left").exists()],
+]
+if found != ["OSError", "OSError", []]:
+    raise RuntimeError(f"in a sandbox: {found}")
+for place in places:
+    tried(lambda: pathlib.Path(place, "left").write_text("left"))
+"""
 
 
-def _judged(folder: Path, before: str = "", after: str = "") -> Judgement:
+def _judged(folder: Path, before: str = "", after: str = "", sandbox: bool = False) -> Judgement:
     problem, solution = folder / "problem.py", folder / "solution.py"
     problem.write_text(PROBLEMS["scale"].replace("4096", "61").replace("16384", "250"))
     solution.write_text(before + HONEST["triton scale"][1] + after)
-    return wb.check_kernelbench(problem, solution, full=True, torch_compile=False)
+    return wb.check_kernelbench(problem, solution, full=True, torch_compile=False, elsewhere=False, sandbox=sandbox)
 
 
 def test_a_solution_sees_nothing_of_the_one_before(tmp_path: Path):
@@ -73,3 +91,15 @@ def test_the_next_solution_is_judged_after_one_that_ended_its_process(tmp_path: 
 def test_a_solution_inherits_triton_and_imports_no_dynamo(tmp_path: Path):
     found = _judged(tmp_path, after=_LOOKS_FOR_WORK_OF_ITS_OWN)
     assert found.ok, str(found)
+
+
+def test_a_sandbox_has_no_network_and_nothing_of_the_solution_before(tmp_path: Path):
+    try:
+        command((), 64)
+    except NoSandbox as error:
+        pytest.skip(str(error))
+    names = _LEAVES_FILES.replace("NOTE", repr(str(tmp_path / "note")))
+    for _ in range(2):
+        found = _judged(tmp_path, names.replace("PRIVATE", 'os.environ["WORKBENCH_HOME"]'), sandbox=True)
+        assert found.ok, str(found)
+    assert not (tmp_path / "note").exists()

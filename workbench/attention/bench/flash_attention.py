@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.analysis.prediction import Prediction, counts_of, predict_counts
 from workbench.attention.ops.causal_attention import CausalAttentionTensors
 from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT
@@ -26,7 +27,7 @@ from workbench.errors import ArgumentError
 from workbench.launch import devices
 from workbench.ops import RECORDED_PARTS, cdiv
 from workbench.ptx import middles_of, parts_of
-from workbench.tuning import DeviceModel, device_model, spearman
+from workbench.tuning import spearman
 from workbench.tuning.bench import Benchmark
 
 COLUMNS = ("batch", "seqlen", "heads", "head_size", "causal", "measured_us")

@@ -32,6 +32,18 @@ def check_caches(
     return geometry
 
 
+def page_fields(geometry: PagedGeometry, kv_cache_dtype: str) -> dict[str, Any]:
+    """Return the fields of a problem that say what the pages of a cache hold, and how."""
+    return {
+        "num_kv_heads": geometry.num_kv_heads,
+        "head_size": geometry.head_size,
+        "layout": geometry.layout,
+        "block_size": geometry.block_size,
+        "kv_cache_dtype": kv_cache_dtype,
+        "features": () if kv_cache_dtype == "auto" else (kv_cache_dtype,),
+    }
+
+
 def check_tables(t: Any, num_seqs: int) -> None:
     """Check dtype, shape and strides of ``block_tables`` and ``seq_lens``."""
     for name, shape, dim in (("block_tables", "[num_seqs, max_blocks]", 2), ("seq_lens", "[num_seqs]", 1)):

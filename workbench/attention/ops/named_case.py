@@ -67,6 +67,10 @@ class NamedCase:
         """Return no views: the tensors lie in memory as the layout says."""
         return {}
 
+    def reshaped(self) -> Mapping[str, Any]:
+        """Return nothing: its sizes are those of a model."""
+        return {}
+
     def elsewhere(self, change: str) -> None:
         """Return None: the values follow from the seed."""
         return None

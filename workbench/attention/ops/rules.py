@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench.base.packages import arch_number
-from workbench.ops import Config, Restriction
+from workbench.ops import Config, Restriction, next_power_of_2
 
 STATIC_SHARED = 48 * 1024
 """Largest number of bytes of shared memory that a block may declare."""
@@ -39,6 +39,11 @@ def grid(*sizes: str) -> Restriction:
     """Return the rule that sizes of the problem, or formulas of them, fit into a grid's second and third dimension."""
     largest = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})"
     return Restriction.of("grid", f"{largest} <= 65535", "the second and third dimension of a grid hold no more")
+
+
+def default_tile(problem: Any) -> int:
+    """Return a tile of 64 tokens, or of fewer if a head is large."""
+    return max(16, min(64, 8192 // next_power_of_2(problem.head_size)))
 
 
 def tile_in_registers(elements: int) -> Restriction:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from workbench.base.packages import ELEMENT_TYPES
+
 TYPES = {
     **dict.fromkeys(("block_tables", "seq_lens", "query_lens", "cache_rows"), "*i32:1"),
     **dict.fromkeys(("slot_mapping", "starts", "pairs", "source_places", "target_places"), "*i64:8"),
@@ -20,3 +24,14 @@ TYPES = {
 
 A number after the colon is the multiple that addresses are, in bytes; without one it is 16.
 """
+
+
+def written_rows(problem: Any) -> dict[str, str]:
+    """Return the types of ``key`` and ``value``, whose rows start on ``problem.alignment`` bytes, and their strides."""
+    token, stride = f"*{ELEMENT_TYPES[problem.dtype].triton}:{problem.alignment}", problem.alignment // problem.itemsize
+    return {"key": token, "value": token, **dict.fromkeys(("key_stride", "value_stride"), f"i64:{stride}")}
+
+
+def gathered_rows(problem: Any) -> dict[str, str]:
+    """Return the types of ``keys`` and ``values``, which are results of the op."""
+    return dict.fromkeys(("keys", "values"), f"*{ELEMENT_TYPES[problem.dtype].triton}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 
@@ -9,7 +10,7 @@ from workbench.base.busy import over_limit, patience, told
 from workbench.base.processes.ending import cpu_seconds
 
 _LEAST_SECONDS = 0.02
-"""Least time between two looks at the CPU time, which read a file for each process of the machine."""
+"""Least time between two looks at the CPU time, which read two files for each process."""
 
 
 class Deadline:
@@ -33,12 +34,18 @@ class Deadline:
         return f"stopped after {self.seconds:g} s"
 
 
+@functools.lru_cache(maxsize=8)
+def _recent_seconds(pid: int, _interval: int) -> float:
+    """Return the CPU time of a process at some time in an interval: answers that come at once are not worth a look."""
+    return cpu_seconds(pid)
+
+
 class CpuDeadline(Deadline):
     """A deadline in CPU seconds of a process and its descendants, and `patience` times as many by the clock."""
 
     def __init__(self, seconds: float, pid: int):
         super().__init__(seconds)
-        self._pid, self._before = pid, cpu_seconds(pid)
+        self._pid, self._before = pid, _recent_seconds(pid, int(self.begun / _LEAST_SECONDS))
         self._used = self._passed = 0.0
 
     def reached(self) -> bool:

@@ -120,16 +120,12 @@ def end_marked(mark: str, spared: Set[int]) -> None:
 
 def cpu_seconds(root: int) -> float:
     """Return the CPU time of a process and its descendants, with those that have ended and were waited for."""
-    children: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
-    for pid, fields in _fields():
-        children.setdefault(int(fields[1]), []).append(pid)
-        ticks[pid] = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
     total, left = 0, [root]
     while left:
         pid = left.pop()
-        total += ticks.get(pid, 0)
-        left += children.get(pid, ())
+        with contextlib.suppress(OSError):
+            total += sum(map(int, _fields_of(pid)[11:15]))  # utime, stime, cutime, cstime
+            left += children_of(pid)
     return total / os.sysconf("SC_CLK_TCK")
 
 
@@ -157,4 +153,8 @@ def _fields() -> Iterator[tuple[int, list[str]]]:
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with contextlib.suppress(OSError):
-                yield int(name), Path("/proc", name, "stat").read_text(errors="replace").rpartition(")")[2].split()
+                yield int(name), _fields_of(int(name))
+
+
+def _fields_of(pid: int) -> list[str]:
+    return Path("/proc", str(pid), "stat").read_text(errors="replace").rpartition(")")[2].split()

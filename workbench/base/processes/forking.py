@@ -30,6 +30,7 @@ from workbench.base.processes.ending import (
     kill_group,
     limit_memory,
 )
+from workbench.base.processes.huge_pages import use_huge_pages
 from workbench.base.processes.starting import named
 
 FORK, END = "fork", "end"
@@ -66,6 +67,7 @@ def serve(control: Channel, prepare: str, arguments: Sequence[Any], mark: str, f
             return
     gc.collect()
     gc.freeze()  # present objects share their memory pages with the copies: a collection would write to the pages
+    use_huge_pages()
     copies: set[int] = set()
     with contextlib.suppress(ConnectionError):
         control.send(b"")

@@ -28,8 +28,14 @@ class ProcessOutput:
         self._kept = bytearray()
         self._changing = threading.Lock()
         self._ended = threading.Lock()
-        self.printed = 0
-        """Number of bytes that the process has printed."""
+        self._printed = 0
+        self._at_end = False  # nobody has the other side any more
+
+    @property
+    def printed(self) -> int:
+        """Number of bytes that the process has printed, with those that are still in the pipe."""
+        self._take_all()
+        return self._printed
 
     def begin(self) -> None:
         """Leave the pipe to the process, and read what comes."""
@@ -59,22 +65,26 @@ class ProcessOutput:
             poll = select.poll()
             poll.register(self._read, select.POLLIN)
             poll.register(self._wake, select.POLLIN)
-            while self._wake not in {fd for fd, _ in poll.poll()} and self._took():
-                pass
-            for _ in range(KEPT_BYTES // _PIECE):  # a process that goes on printing has no end
-                if not self._took():
-                    break
+            while self._wake not in {fd for fd, _ in poll.poll()} and not self._at_end:
+                self._took()  # nothing, if `printed` was faster
+            self._take_all()
         finally:
             self._ended.release()
 
+    def _take_all(self) -> None:
+        for _ in range(KEPT_BYTES // _PIECE):  # a process that goes on printing has no end
+            if not self._took():
+                return
+
     def _took(self) -> bool:
         """Read one piece; return False at the end, or if nothing is there."""
-        try:
-            data = os.read(self._read, _PIECE)
-        except BlockingIOError:
-            return False
         with self._changing:
-            self.printed += len(data)
+            try:
+                data = os.read(self._read, _PIECE)
+            except OSError:  # nothing is there, or the pipe is closed
+                return False
+            self._at_end = not data
+            self._printed += len(data)
             self._kept += data
             if len(self._kept) > 2 * KEPT_BYTES:
                 del self._kept[:-KEPT_BYTES]

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.base.busy import patience
 from workbench.base.home import PACKAGE
 from workbench.base.processes.channel import Channel, TooLong
 from workbench.base.processes.deadline import CpuDeadline, Deadline
@@ -122,11 +121,6 @@ class Peer(ABC):
         deadline = None if seconds is None else Deadline(seconds)
         self.send(content, seconds, gives)
         return self.receive(deadline, most, takes)
-
-    def ask_untrusted(self, content: bytes, seconds: float) -> dict[str, Any]:
-        """Send one message to a process that is not trusted, and return its `json`, within ``seconds`` of CPU time."""
-        self.send(content, patience() * seconds)
-        return self.json(seconds)
 
     def json(self, seconds: float) -> dict[str, Any]:
         """Return the next message, a JSON object, of a process that is not trusted. Raises BadAnswer for another.

@@ -63,7 +63,6 @@ class _Solution:
         if not confinement.unavailable():
             confinement.confine()
         self._made: Any = None  # the class ModelNew
-        self._made: Any = None  # the class ModelNew
         self._given: list[Any] = []
         self._told: dict[str, Any] = {}  # of the present call, also if it fails
         self._before = _functions()
@@ -164,7 +163,7 @@ def _fits(own: Any, value: Any) -> bool:
 
 def _keep_builds(folder: Path) -> None:
     """Keep compilations in a folder named after this solution's content, for its next judgement."""
-    for name in ("WORKBENCH_HOME", "WORKBENCH_CACHE", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+    for name in ("WORKBENCH_HOME", "WORKBENCH_CACHE", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "CCACHE_DIR"):
         os.environ[name] = str(folder / name.lower())
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
 

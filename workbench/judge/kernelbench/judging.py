@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from workbench.judge.answers import verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds
 from workbench.judge.kernelbench.answered import AnsweredProblem, answered
 from workbench.judge.kernelbench.compiled_reference import compiled_reference
-from workbench.judge.kernelbench.nursery import CANDIDATE, COMPILE, REPLAY, shared
-from workbench.judge.kernelbench.process import Candidate, Copy, Repeater
-from workbench.judge.kernelbench.trial import Trial
+from workbench.judge.kernelbench.nursery import CANDIDATE, COMPILE, REPLAY, SolutionNursery, sandboxed, shared
+from workbench.judge.kernelbench.process import Candidate, NurseryCopy, Repeater
+from workbench.judge.kernelbench.trial import SolutionTrial
 from workbench.judge.launching import Failed
+from workbench.judge.one_thread import one_thread
 from workbench.judge.outcomes import OK
 from workbench.judge.verdict import Judgement
 from workbench.toolchain import disk_cache
@@ -43,6 +45,8 @@ def check_kernelbench(
     seconds: float = SECONDS,
     memory_mib: int = MEMORY_MIB,
     elsewhere: bool = True,
+    schedules: int = 0,
+    sandbox: bool = False,
 ) -> Judgement:
     """Judge a solution in KernelBench's format without trusting it; no GPU is needed, and none is used.
 
@@ -70,11 +74,16 @@ def check_kernelbench(
         seconds: limit of loading the solution, which may compile, and of each call, in seconds of CPU time; by the
             clock four times as much.
         memory_mib: memory of the device, and limit of the process beyond the memory that torch takes.
+        schedules: also run each checked launch in so many other orders of its blocks and warps; results that change are
+            a finding.
         elsewhere: after a solution passes, also judge it on the problem's inputs changed by each of
             `workbench.ops.declared.elsewhere.CHANGES`.
+        sandbox: run the solution without network, with every file read-only and a private /tmp (bubblewrap); what it
+            compiles is not kept.
 
     Raises:
         ArgumentError: a file that is not a problem, or arguments that cannot be used.
+        NoSandbox: a sandbox cannot be made here; the message says why.
         WorkbenchError: a reference that fails.
     """
     check_limits(seconds, memory_mib)
@@ -87,16 +96,13 @@ def check_kernelbench(
     began = time.monotonic()
     folder = _builds_of(path.read_bytes())
     options = {"model": model, "memory": memory_mib, "seconds": seconds, "folder": str(folder)}
+    options["schedules"] = schedules
     nursery = shared(model, memory_mib)
-    with held(folder), nursery.lock:
-        copies = [Copy(nursery, role, options) for role in (CANDIDATE, REPLAY)]
-        processes = Candidate(copies[0], seconds), Repeater(copies[1], seconds)
-        try:
-            fields, wrong = _tried(asked, path, processes, elsewhere=elsewhere, full=full)
-        finally:
-            for one in copies:
-                one.end()
-        fields |= {"printed": copies[0].printed}
+    with held(folder), nursery.lock, one_thread(), _processes(nursery, options, path, sandbox) as processes:
+        fields, wrong = _tried(asked, path, processes, elsewhere=elsewhere, full=full)
+        copy = processes[0].copy
+        copy.end()
+        fields |= {"printed": copy.printed}
         if torch_compile and fields["outcome"] == OK:
             fork = functools.partial(nursery.fork, COMPILE)
             fields |= {"reference": compiled_reference(chosen, model, seconds, fork)}
@@ -108,6 +114,24 @@ def check_kernelbench(
         verdicts.append(verdict_of(chosen.path.stem, about | case, {"seeds": fields["seeds"][-1:]} | one, 0.0))
     digest = hashlib.sha256(chosen.text.encode()).hexdigest()
     return Judgement(chosen.path.stem, str(solution), tuple(verdicts), str(chosen.path), digest)
+
+
+@contextlib.contextmanager
+def _processes(
+    nursery: SolutionNursery, options: Mapping[str, Any], path: Path, sandbox: bool
+) -> Iterator[tuple[Candidate, Repeater]]:
+    """Yield the process of a solution and the one that repeats it, and end both; a sandbox is this solution's alone."""
+    seconds = options["seconds"]
+    with contextlib.ExitStack() as stack:
+        trusted = NurseryCopy(nursery, REPLAY, options)
+        stack.callback(trusted.end)
+        if sandbox:  # made after the trusted process, whose nursery has filled the cache by then
+            readable = [Path.cwd(), path, path.parent]
+            nursery = stack.enter_context(sandboxed(options["model"], options["memory"], readable))
+            options = {**options, "folder": str(nursery.folder)}
+        copy = NurseryCopy(nursery, CANDIDATE, options)
+        stack.callback(copy.end)
+        yield Candidate(copy, seconds), Repeater(trusted, seconds)
 
 
 _trimming = itertools.cycle(range(_CHECKS_PER_TRIM))
@@ -125,12 +149,12 @@ def _tried(
     asked: AnsweredProblem, path: Path, processes: tuple[Candidate, Repeater], *, elsewhere: bool, full: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the fields of a solution's verdict, and those of verdicts on changed inputs."""
-    trial = Trial(asked.reference, *processes)
+    trial = SolutionTrial(asked.reference, *processes)
     wrong: list[dict[str, Any]] = []
     try:
         fields = trial.run(path, asked.answers)
         if elsewhere:
-            trial = Trial(asked.small.reference, *processes)
+            trial = SolutionTrial(asked.small.reference, *processes)
             changed, wrong = _changed(asked, trial, path, must_fit=not full)
             fields |= changed
     except Failed as failure:
@@ -142,7 +166,7 @@ def _tried(
 
 
 def _changed(
-    asked: AnsweredProblem, trial: Trial, path: Path, must_fit: bool
+    asked: AnsweredProblem, trial: SolutionTrial, path: Path, must_fit: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Try a solution that passes at small sizes, and there on changed inputs.
 

@@ -16,11 +16,13 @@ from pathlib import Path
 from unittest import mock
 
 from workbench.base.files import require_space
+from workbench.base.home import cache_folder
 from workbench.base.processes.fork_server import Child, ForkServer
 from workbench.base.processes.forking import Main
 from workbench.driver.torch_device import library
 from workbench.driver.torch_device.starting import simulated_gpu
 from workbench.judge import confinement
+from workbench.judge.sandbox import command
 
 CANDIDATE, REPLAY, COMPILE = "candidate", "replay", "compile"
 """The role that runs a solution's code; those that repeat what it does, and compile the reference, are trusted."""
@@ -36,7 +38,7 @@ class SolutionNursery(ForkServer):
     def __init__(self, model: str, memory_mib: int, within: Callable[[Path], Sequence[str]] | None = None) -> None:
         super().__init__(
             f"{__name__}:prepare",
-            *(model, memory_mib),
+            *(model, memory_mib, within is not None),
             scratch="workbench-kernelbench-",
             marked=True,
             variables={"OMP_NUM_THREADS": "1"},
@@ -46,9 +48,10 @@ class SolutionNursery(ForkServer):
 
     def start(self) -> None:
         """Start the server unless it runs; first compile the simulated device, where the user sees that, if need be."""
-        installed = library.installed_torch()
-        if installed is not None and installed.problem is None:
-            library.compiled(installed)
+        if self.process is None or not self.process.running:
+            installed = library.installed_torch()
+            if installed is not None and installed.problem is None:
+                library.compiled(installed)
         super().start()
 
     def fork(self, role: str, memory_mib: int | None = None) -> Child:
@@ -67,11 +70,28 @@ def shared(model: str, memory_mib: int) -> SolutionNursery:
     return _shared.setdefault((model, memory_mib), SolutionNursery(model, memory_mib))
 
 
+@contextlib.contextmanager
+def sandboxed(model: str, memory_mib: int, readable: Sequence[Path]) -> Iterator[SolutionNursery]:
+    """Yield a nursery that runs, in a sandbox in which ``readable`` files are found, and end it. Raises NoSandbox."""
+    files = [*readable, cache_folder()]
+    nursery = SolutionNursery(model, memory_mib, lambda folder: [*command(files, memory_mib, folder)])
+    try:
+        nursery.start()
+        yield nursery
+    finally:
+        nursery.close()
+
+
 # -- in the process that forks ------------------------------------------------------------------------------------
 
 
-def prepare(model: str, memory_mib: int, folder: str) -> Callable[[str], Main]:
-    """Start the simulated device and import what solutions use; return the function of a copy in a role."""
+def prepare(model: str, memory_mib: int, sandboxed: bool, folder: str) -> Callable[[str], Main]:
+    """Start the simulated device and import what solutions use; return the function of a copy in a role.
+
+    In a sandbox ``folder`` is the only one that can be written, and the user's cache is read.
+    """
+    if sandboxed:
+        os.environ |= {"WORKBENCH_CACHE": str(cache_folder()), "WORKBENCH_HOME": folder}
     simulated_gpu(model, memory_bytes=memory_mib << 20, force=True)  # before torch is imported
     import torch
 

@@ -25,7 +25,7 @@ _GRACE_SECONDS = 20.0
 """Seconds beyond the limit, which the device keeps by itself, after which a process is ended."""
 
 
-class Copy:
+class NurseryCopy:
     """A copy of the nursery in one of its roles, with the options of that role.
 
     Hold the nursery's lock while it lives.
@@ -66,7 +66,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Called:
-    """What a solution's process says about a call, and its records: before, during and after the call."""
+    """The words of a solution's process about a call, and its records: before, during and after the call."""
 
     head: Mapping[str, Any]
     records: tuple[bytes, ...]
@@ -75,7 +75,7 @@ class Called:
 class Candidate:
     """The process of one solution. Nothing that it answers is believed; its records are repeated."""
 
-    def __init__(self, copy: Copy, seconds: float):
+    def __init__(self, copy: NurseryCopy, seconds: float):
         self.copy, self._seconds = copy, seconds
 
     def load(self, path: Path, reference: Reference) -> Called:
@@ -99,7 +99,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Repetition:
-    """How a call is repeated: the records ``before`` it, whether launches are ``checked`` or do nothing (``idle``)."""
+    """A way to repeat a call: the records ``before`` it, whether launches are ``checked`` or do nothing (``idle``)."""
 
     called: Called
     before: tuple[bytes, ...] = ()
@@ -111,7 +111,7 @@ class Repetition:
 class Repeater:
     """The trusted process that repeats calls."""
 
-    def __init__(self, copy: Copy, seconds: float):
+    def __init__(self, copy: NurseryCopy, seconds: float):
         self.copy, self._seconds = copy, seconds + _GRACE_SECONDS
 
     def repeat(

@@ -162,6 +162,9 @@ class _Case:
     def reference(self) -> dict[str, torch.Tensor]:
         return self.answer.results
 
+    def result_types(self) -> dict[str, torch.dtype]:
+        return self.answer.dtypes
+
 
 def _named(inputs: Sequence[Any]) -> dict[str, Any]:
     return {f"input{index}": value for index, value in enumerate(inputs)}

@@ -46,6 +46,7 @@ class _Repeater:
     def __init__(self, options: Mapping[str, Any]):
         self._launches, self._idle = Launches(), list[str]()
         self._model, self._seconds = device_model(options["model"]), options["seconds"]
+        self._schedules = options["schedules"]
         self._replay = Replay()
         limit_memory(options["memory"])
 
@@ -101,6 +102,7 @@ class _Repeater:
             Watch(
                 self._launches, self._model, checked, trace=checked, counts=True, seconds_limit=self._seconds,
                 idle=idle, last_warp_first=request["last_warp_first"],
+                schedules=self._schedules if checked else 0,
             )
         )  # fmt: skip
 

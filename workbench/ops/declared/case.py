@@ -14,6 +14,7 @@ from workbench.ops.declared.arithmetic import Arithmetic
 from workbench.ops.declared.contract import Contract, Remade
 from workbench.ops.declared.elsewhere import Elsewhere
 from workbench.ops.declared.problem import DeclaredProblem, DeclaredTensors
+from workbench.ops.declared.shapes import reshaped
 from workbench.ops.declared.views import ViewedCase, views_of
 from workbench.ops.tensors.data_facts import check_facts
 from workbench.ops.tensors.inputs import Input, check_given, digest, make, recorded
@@ -104,6 +105,15 @@ class DeclaredCase(Remade):
         views = views_of(self.problem(), self.contract.in_place)
         return {name: ViewedCase(self, problem) for name, problem in views.items()}
 
+    def reshaped(self) -> dict[str, DeclaredCase]:
+        """Return the case at other sizes, by the names of `workbench.ops.declared.shapes.SIZES`."""
+        return reshaped(self)
+
+    @property
+    def sizes_and_inputs(self) -> tuple[Mapping[str, int], Mapping[str, Any]]:
+        """All that says which shapes the inputs have."""
+        return self.sizes, self.given
+
     def elsewhere(self, change: str) -> Elsewhere:
         """Return the case with its values changed, by one of `workbench.ops.declared.elsewhere.CHANGES`."""
         return Elsewhere(self, change)
@@ -127,6 +137,15 @@ class DeclaredCase(Remade):
     def reference(self) -> dict[str, torch.Tensor]:
         """Return the reference's results in float64, by the names of the outputs."""
         return self._answer[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory of the reference's results, which are kept."""
+        return sum(one.nbytes for one in self.reference().values())
+
+    def result_types(self) -> dict[str, torch.dtype]:
+        """Return the dtype of each result by name."""
+        return self.contract.result_types(self.arguments())
 
     @property
     def arithmetic(self) -> Arithmetic:

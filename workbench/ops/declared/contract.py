@@ -15,6 +15,7 @@ from workbench.errors import ArgumentError
 from workbench.ops.declared.arithmetic import NARROW, Arithmetic, Recorded, Rounded, beyond_rounding, unit
 from workbench.ops.identity import stated
 from workbench.ops.tensors.checks import dtype_name, element_name, real_parts
+from workbench.ops.tensors.inputs import Input
 from workbench.ops.tensors.tensor_type import TensorType
 from workbench.ops.values import Check
 
@@ -52,6 +53,7 @@ class Contract(Remade):
         minimum_bytes: function of the arguments that returns the bytes that must cross memory; None counts inputs read
             once and outputs written once.
         facts: by argument, what holds for its elements; see `workbench.ops.tensors.data_facts`.
+        exact_sizes: True if kernels may rely on the sizes of its cases.
     """
 
     name: str
@@ -61,7 +63,9 @@ class Contract(Remade):
     tolerance: float | Mapping[str, float] | None
     minimum_bytes: Callable | None
     facts: Mapping[str, str] = field(default_factory=dict)
+    exact_sizes: bool = False
     _types: dict = field(default_factory=dict, init=False, repr=False)
+    _sizes: dict[tuple[str, int], frozenset[int]] = field(default_factory=dict, init=False, repr=False)
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -93,6 +97,17 @@ class Contract(Remade):
         """Text of everything that decides whether a result is right."""
         return stated((self.function, self.outputs, self.in_place, self.tolerance))
 
+    def take_sizes(self, given: Mapping[str, Any]) -> None:
+        """Remember the numbers in the shapes of a case's inputs."""
+        for name, one in given.items():
+            for axis, size in enumerate(one.shape) if isinstance(one, Input) else ():
+                if isinstance(size, int):
+                    self._sizes[name, axis] = self._sizes.get((name, axis), frozenset()) | {size}
+
+    def varies(self, name: str, axis: int) -> bool:
+        """Return True if the cases so far have different numbers as the size of an input along an axis."""
+        return len(self._sizes.get((name, axis), ())) > 1
+
     # -- outputs ------------------------------------------------------------------------------------------------
 
     def output_types(self, arguments: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, TensorType], ...]:
@@ -106,7 +121,7 @@ class Contract(Remade):
 
     def __reduce__(self) -> tuple:
         """Return the init fields and the output types found so far: finding them again would import much of torch."""
-        return *super().__reduce__(), {"_types": dict(self._types)}
+        return *super().__reduce__(), {"_types": dict(self._types), "_sizes": dict(self._sizes)}
 
     def _find_types(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, TensorType], ...]:
         given = {n: v.empty("meta") if isinstance(v, TensorType) else v for n, v in arguments.items()}
@@ -164,7 +179,7 @@ class Contract(Remade):
         try:
             with Recorded(noted):
                 found = self.answer(arguments)
-            narrow = {name: kind for name, kind in self._result_types(arguments) if kind in NARROW}
+            narrow = {name: kind for name, kind in self.result_types(arguments).items() if kind in NARROW}
             for dtype in dict.fromkeys(narrow.values()) if noted.exact and noted.terms > 1 else ():
                 with Rounded(dtype):
                     rounded = self.answer(arguments)
@@ -177,10 +192,11 @@ class Contract(Remade):
             return self.answer(arguments), Arithmetic(exact=False)
         return found, noted
 
-    def _result_types(self, arguments: Mapping[str, Any]) -> list[tuple[str, torch.dtype]]:
+    def result_types(self, arguments: Mapping[str, Any]) -> dict[str, torch.dtype]:
+        """Return the dtype of each result by name: that of the outputs, then that of the arguments it writes."""
         types = tuple((n, TensorType.of(v) if isinstance(v, torch.Tensor) else v) for n, v in arguments.items())
         kinds = [*self.output_types(types), *(one for one in types if one[0] in self.in_place)]
-        return [(name, getattr(torch, kind.dtype)) for name, kind in kinds if isinstance(kind, TensorType)]
+        return {name: getattr(torch, kind.dtype) for name, kind in kinds if isinstance(kind, TensorType)}
 
     def check(
         self,

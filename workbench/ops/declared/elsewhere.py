@@ -11,6 +11,7 @@ smallest normal number, so that a kernel may flush what is smaller to zero.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -122,16 +123,33 @@ class Meaningless(Exception):
     """Error of changed inputs for which the reference has no answer to compare a kernel with."""
 
 
+@dataclass(frozen=True)
+class _Comparison:
+    """One output's exact answer, the elements that are compared, and the further error that each may have.
+
+    The parts of complex numbers are apart, in a further dimension.
+    """
+
+    exact: torch.Tensor
+    comparable: torch.Tensor
+    slack: torch.Tensor
+    dtype: torch.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.exact.nbytes + self.comparable.nbytes + self.slack.nbytes
+
+
 class Elsewhere:
-    """A case of a declared op whose inputs are changed by one of `CHANGES`."""
+    """A case of a declared op whose inputs are changed by one of `CHANGES`; its answers are computed once."""
 
     def __init__(self, case: Any, change: str):
         self.contract, self.seed = case.contract, case.seed
         self._case, self._change = case, CHANGES[change]
 
     def arguments(self) -> dict[str, Any]:
-        """Make the op's changed arguments, with the same values each time."""
-        return self._made_from(self._case.arguments())
+        """Return a copy of the op's changed arguments, with the same values each time."""
+        return copy.deepcopy(self._arguments)
 
     def inputs(self, problem: DeclaredProblem, device: str = "cpu") -> DeclaredTensors:
         """Make fresh tensors for a run."""
@@ -139,21 +157,26 @@ class Elsewhere:
 
     def require_meaning(self) -> None:
         """Raise `Meaningless` if no comparison with the reference makes sense on the changed inputs."""
-        before = self._case.arguments()
-        after = self._made_from(before)
+        before, after = self._case.arguments(), self._arguments
         if all(_same(before[name], after[name]) for name in before):
             raise Meaningless("no input changes")
         if not self._change.special and any(_finite(before[name]) and not _finite(after[name]) for name in before):
             raise Meaningless("an input is too large for its type")
         try:
-            answers, usual = self._answers, self._case.reference()
+            comparisons, usual = self._comparisons, self._case.reference()
         except Exception as error:
             raise Meaningless(f"the reference raises {type(error).__name__}") from error
-        for name, wanted in answers[0].items() if not self._change.special else ():
-            if _finite(usual[name]) and bool(real_parts(wanted).isnan().any()):
+        for name, one in comparisons.items() if not self._change.special else ():
+            if _finite(usual[name]) and bool(one.exact.isnan().any()):
                 raise Meaningless("the reference is not a number")
-            if wanted.is_floating_point() and not bool(real_parts(wanted).isfinite().any()):
+            if one.dtype.is_floating_point and not bool(one.exact.isfinite().any()):
                 raise Meaningless("the reference is infinite")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory of the inputs and answers that are kept."""
+        tensors = [one for one in self._arguments.values() if isinstance(one, torch.Tensor)]
+        return sum(one.nbytes for one in (*tensors, *self._comparisons.values()))
 
     def check(self, out: Mapping[str, torch.Tensor]) -> Check:
         """Compare elements for which the reference has an answer, within the ordinary bounds plus a slack.
@@ -161,40 +184,55 @@ class Elsewhere:
         That is an answer that is finite in the output's type, where the reference in the inputs' own types is finite,
         too; of a special change also one that is NaN or infinite in both.
         """
-        answer, *nudged = self._answers
-        expected, slack = {}, {}
-        for name, wanted in answer.items():
-            got = out[name].detach().cpu()
-            exact = real_parts(wanted.to(torch.complex128 if wanted.is_complex() else torch.float64))
-            native = exact if self._native is None else real_parts(self._native[name]).double()
-            # Beyond the output's type the answer is infinite; what a kernel has there is as good as anything else.
-            comparable = real_parts(wanted.to(got.dtype)).isfinite() & native.isfinite()
-            if self._change.special:
-                same = torch.where(exact.isnan(), native.isnan(), exact == native)
-                comparable |= ~exact.isfinite() & same
-            parts = torch.where(comparable, exact, real_parts(got).to(torch.float64))
-            expected[name] = torch.view_as_complex(parts.contiguous()) if wanted.is_complex() else parts
-            moved = [(real_parts(one[name]).double() - exact).abs() for one in nudged]
-            moved.append((native - exact).abs())
-            flushed = torch.finfo(got.dtype).tiny if got.is_floating_point() or got.is_complex() else 0.0
-            slack[name] = _SLACK * torch.stack(moved).nan_to_num(0.0, 0.0).amax(0).clamp_min(flushed)
+        expected = {}
+        for name, one in self._comparisons.items():
+            got = real_parts(out[name].detach().cpu()).to(torch.float64)
+            parts = torch.where(one.comparable, one.exact, got)
+            expected[name] = torch.view_as_complex(parts.contiguous()) if one.dtype.is_complex else parts
+        slack = {name: one.slack for name, one in self._comparisons.items()}
         return self.contract.check(out, expected, self._case.arithmetic, slack)
 
     @functools.cached_property
+    def _arguments(self) -> dict[str, Any]:
+        return self._made_from(self._case.arguments())
+
+    @functools.cached_property
+    def _comparisons(self) -> dict[str, _Comparison]:
+        """Return the comparison of each output with the exact answer, and with those of inputs moved a little."""
+        arguments = self.arguments()
+        generator = torch.Generator().manual_seed(self.seed)
+        nudged = [{n: _nudged(v, generator) for n, v in arguments.items()} for _ in range(_NUDGES)]
+        answer, *moved = [self.contract.answer(arguments), *map(self.contract.answer, nudged)]
+        native, dtypes = self._native(), self._case.result_types()
+        return {
+            name: self._comparison(
+                wanted, None if native is None else native[name], [m[name] for m in moved], dtypes[name]
+            )
+            for name, wanted in answer.items()
+        }
+
+    def _comparison(
+        self, wanted: torch.Tensor, native: torch.Tensor | None, moved: list[torch.Tensor], dtype: torch.dtype
+    ) -> _Comparison:
+        exact = real_parts(wanted.to(torch.complex128 if wanted.is_complex() else torch.float64))
+        known = exact if native is None else real_parts(native).double()
+        # Beyond the output's type the answer is infinite; what a kernel has there is as good as anything else.
+        comparable = real_parts(wanted.to(dtype)).isfinite() & known.isfinite()
+        if self._change.special:
+            same = torch.where(exact.isnan(), known.isnan(), exact == known)
+            comparable |= ~exact.isfinite() & same
+        slack = torch.zeros_like(exact)
+        for one in (*moved, known):
+            slack = slack.maximum((real_parts(one).double() - exact).abs().nan_to_num(0.0, 0.0))
+        flushed = torch.finfo(dtype).tiny if dtype.is_floating_point or dtype.is_complex else 0.0
+        return _Comparison(exact, comparable, _SLACK * slack.clamp_min(flushed), wanted.dtype)
+
     def _native(self) -> dict[str, torch.Tensor] | None:
-        """Answers of the reference in the inputs' own types; None where it cannot compute in them here."""
+        """Return answers of the reference in the inputs' own types; None where it cannot compute in them here."""
         try:
             return self.contract.answer(self.arguments(), exact=False)
         except Exception:
             return None
-
-    @functools.cached_property
-    def _answers(self) -> list[dict[str, torch.Tensor]]:
-        """Exact answers: that of the changed inputs, then those of inputs moved in their last place."""
-        arguments = self.arguments()
-        generator = torch.Generator().manual_seed(self.seed)
-        nudged = [{n: _nudged(v, generator) for n, v in arguments.items()} for _ in range(_NUDGES)]
-        return [self.contract.answer(arguments), *map(self.contract.answer, nudged)]
 
     def _made_from(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self._changed(name, value) for name, value in arguments.items()}

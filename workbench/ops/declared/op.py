@@ -141,6 +141,7 @@ class DeclaredOp(Op):
         for one in made:
             problem = one.problem()  # reports arguments that do not fit each other when they are declared
             self._library_op.of(dict(problem.arguments), len(problem.outputs))
+            self.contract.take_sizes(one.given)
         self.cases = {**self.cases, **{one.name: one for one in made}}
         return made[0]
 
@@ -268,6 +269,7 @@ def op(
     minimum_bytes: Callable | None = None,
     backward: Callable | None = None,
     facts: Mapping[str, str] | None = None,
+    exact_sizes: bool = False,
     tensors: type[RunTensors] | None = None,
     like: str | Callable = "",
     make: Callable | None = None,
@@ -299,6 +301,7 @@ def op(
             tensor arguments.
         facts: by argument, what holds for its elements ``v`` at ``i``, such as ``{"index": "0 <= v < x.shape[0]"}`` or
             ``"distinct or -1"``: `wb.prove` relies on it, and every run on the simulator checks it.
+        exact_sizes: True if kernels may rely on the sizes of the cases; otherwise the judge tries others, too.
         tensors: dataclass of `RunTensors`, whose fields are the arguments, except those that are `made` for a run.
         like: name of the field that tells the device and has no elements if there is nothing to do, or a function of
             the tensors that returns such a tensor; default the first field.
@@ -331,9 +334,8 @@ def op(
             known = ", ".join(inspect.signature(function).parameters)
             raise UnknownNameError("facts", repr(unknown), known, "Name an argument of the reference.")
         named = None if outputs is None else tuple(outputs)
-        made = DeclaredOp(
-            Contract(name, function, named, written, tolerance, minimum_bytes, dict(facts or {})), backward
-        )
+        judged_by = tolerance, minimum_bytes, dict(facts or {}), exact_sizes
+        made = DeclaredOp(Contract(name, function, named, written, *judged_by), backward)
     tuned.forget()  # answers for an older op of that name
     return registry.register(made, function.__module__)
 

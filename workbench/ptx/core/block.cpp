@@ -3,6 +3,7 @@
 #include <cfenv>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <thread>
 
 #include "checks/global_shadow.hpp"
@@ -14,6 +15,7 @@
 #include "memory/bulk_copy.hpp"
 #include "memory/cluster.hpp"
 #include "memory/mbarrier.hpp"
+#include "schedule.hpp"
 #include "scheduler.hpp"
 
 namespace workbench::ptx {
@@ -76,6 +78,13 @@ class BlockRunner {
   void report_arrivals();
   std::string missing(const Warp& warp) const;
   [[noreturn]] void deadlock();
+  // What the warps of a block did in one round over them.
+  struct Round {
+    bool all_done = true, progress = false, polling = false, faulted_before = false;
+  };
+  bool advance(Warp& warp, Round& round);
+  void scheduled_round(Round& round);
+  Place place_of(const Warp& warp) const;
   bool grow_older();
   void look_for_waits();
 
@@ -108,7 +117,8 @@ class BlockRunner {
   u64 moves_ = 0, moves_told_ = 0;
   static constexpr double kFirstLook = 0.1, kLastPause = 10;
   static constexpr u32 kMostTurns = 32;
-  u64 fruitless_ = 0;  // turns in which all warps of the cluster did nothing but poll
+  std::vector<u32> order_;  // with a schedule: the warps, those that go first in front
+  u64 fruitless_ = 0;       // turns in which all warps of the cluster did nothing but poll
   u64 seen_turns_ = 0;
 };
 
@@ -260,8 +270,9 @@ u32 BlockRunner::shared_special(Special special) const {
     case Special::nctaid_y:
     case Special::nctaid_z: return grid[axis(Special::nctaid_x)];
     case Special::nwarpid: return 64;
-    case Special::smid: return 0;
-    case Special::nsmid: return 1;
+    case Special::smid:
+      return static_cast<u32>(static_cast<u64>(block.index) % launch_.multiprocessors);
+    case Special::nsmid: return launch_.multiprocessors;
     case Special::dynamic_smem_size: return launch_.dynamic_shared;
     case Special::total_smem_size: return launch_.shared_bytes;
     case Special::envreg1: return static_cast<u32>(launch_.workspace >> 32);
@@ -698,46 +709,82 @@ void BlockRunner::start(s64 index, Cluster* cluster) {
   begin();
 }
 
-bool BlockRunner::turn() {
-  bool all_done = true, progress = false, polling = false;
-  const u64 phases = block.phases;
-  for (std::size_t turn = 0; turn < warps_.size(); ++turn) {
-    Warp& warp = warps_[launch_.last_warp_first ? warps_.size() - 1 - turn : turn];
-    if (warp.splits.empty()) continue;
-    if (warp.splits.size() == 1 && warp.splits[0].state == Split::at_barrier) {
-      all_done = false;
-      continue;
-    }
-    const u64 before = block.instructions;
-    const Outcome outcome = run_warp(block, warp);
-    if (outcome == Outcome::polled)
-      polling = true;
-    else
-      progress |= block.instructions != before;
-    if (outcome == Outcome::yielded || outcome == Outcome::polled) {
-      watch();
-      if (launch_.lowest_fault.load(std::memory_order_relaxed) < block.index) return false;
-    }
-    if (outcome != Outcome::finished)
-      all_done = false;
-    else
-      ++moves_;
+// Gives a warp its turn. Returns whether it did something other than wait.
+bool BlockRunner::advance(Warp& warp, Round& round) {
+  if (warp.splits.empty()) return false;
+  if (warp.splits.size() == 1 && warp.splits[0].state == Split::at_barrier) {
+    round.all_done = false;
+    return false;
   }
-  if (all_done) {
+  const u64 before = block.instructions;
+  const Outcome outcome = run_warp(block, warp);
+  const bool moved = outcome != Outcome::polled && block.instructions != before;
+  round.polling |= outcome == Outcome::polled;
+  round.progress |= moved;
+  if (outcome == Outcome::yielded || outcome == Outcome::polled) {
+    watch();
+    round.faulted_before = launch_.lowest_fault.load(std::memory_order_relaxed) < block.index;
+  }
+  if (outcome != Outcome::finished)
+    round.all_done = false;
+  else
+    ++moves_;
+  return moved;
+}
+
+Place BlockRunner::place_of(const Warp& warp) const {
+  Place place{block.index, warp.index, -1};
+  for (const Split& split : warp.splits)
+    if (place.pc < 0 || split.pc < place.pc) place.pc = split.pc;
+  return place;
+}
+
+// Lets the first warp that can go on do so. At times it then has to wait for all others.
+void BlockRunner::scheduled_round(Round& round) {
+  Schedule& schedule = *launch_.schedule;
+  if (order_.size() != warps_.size()) {
+    order_.resize(warps_.size());
+    std::iota(order_.begin(), order_.end(), 0u);
+    schedule.shuffle(order_);
+  }
+  for (std::size_t i = 0; i < order_.size() && !round.faulted_before; ++i) {
+    Warp& warp = warps_[order_[i]];
+    const Place from = place_of(warp);
+    if (!advance(warp, round)) continue;
+    schedule.goes_on(from);
+    if (!warp.splits.empty() && schedule.changes(place_of(warp)))
+      std::rotate(order_.begin() + static_cast<std::ptrdiff_t>(i),
+                  order_.begin() + static_cast<std::ptrdiff_t>(i) + 1, order_.end());
+    break;
+  }
+  for (const Warp& warp : warps_) round.all_done &= warp.splits.empty();
+}
+
+bool BlockRunner::turn() {
+  Round round;
+  const u64 phases = block.phases;
+  if (__builtin_expect(launch_.schedule != nullptr, 0)) {
+    scheduled_round(round);
+  } else {
+    for (std::size_t turn = 0; turn < warps_.size() && !round.faulted_before; ++turn)
+      advance(warps_[launch_.last_warp_first ? warps_.size() - 1 - turn : turn], round);
+  }
+  if (round.faulted_before) return false;
+  if (round.all_done) {
     finish();
     return false;
   }
   if (release_barriers() || block.phases != phases) {
-    progress = true;
+    round.progress = true;
     ++moves_;
   }
-  block.cluster->turns += progress;
+  block.cluster->turns += round.progress;
   const bool others = block.cluster->turns != seen_turns_;
   seen_turns_ = block.cluster->turns;
   // Warps that meet at a barrier in every turn of a loop never yield, so check here too.
   if (block.instructions - reported_ >= kQuantum) watch();
   fruitless_ = others ? 0 : fruitless_ + 1;
-  if (!progress && (!polling || fruitless_ > kFruitless)) deadlock();
+  if (!round.progress && (!round.polling || fruitless_ > kFruitless)) deadlock();
   if (__builtin_expect(due_ || block.proof, 0)) look_for_waits();
   return true;
 }
@@ -781,6 +828,11 @@ void note_fault(Launch& launch, WorkerResult& result, const Stop& stop, s64 inde
   while (index < lowest && !launch.lowest_fault.compare_exchange_weak(lowest, index)) {}
 }
 
+// The number of a block or cluster, from its number in the order in which they start.
+s64 place_in_order(const Launch& launch, s64 count, s64 turn) {
+  return launch.schedule ? launch.schedule->start_of(turn, count) : turn;
+}
+
 // The linear index of a block, from its cluster and its rank in it; both count along x first.
 s64 block_of_cluster(const Launch& launch, s64 cluster, u32 rank) {
   const u32* size = launch.cluster;
@@ -797,7 +849,8 @@ s64 take_cluster(Launch& launch) {
   if (launch.workspace || !launch.sample.empty()) return -1;
   const s64 clusters = launch.blocks() / launch.blocks_per_cluster();
   const s64 cluster = launch.next_block.fetch_add(1);
-  return cluster < clusters ? block_of_cluster(launch, cluster, 0) : -1;
+  if (cluster >= clusters) return -1;
+  return block_of_cluster(launch, place_in_order(launch, clusters, cluster), 0);
 }
 
 namespace {
@@ -831,16 +884,19 @@ class GangWorker {
   std::unique_ptr<Gang> made() const;
   bool start(Gang& gang);
   bool ended(Gang& gang);
-  bool start_beside();
+  bool start_beside(bool told = true);
   void wait_together();
+  bool is_scheduled() const { return launch_.schedule != nullptr; }
+  std::size_t scheduled_gang();
 
   Launch& launch_;
   WorkerResult& result_;
   std::vector<std::unique_ptr<Gang>> gangs_;  // running gangs
   std::unique_ptr<Gang> spare_;
   Waits::Worker part_;
-  bool is_last_ = false;  // no further gang starts here
-  s64 index_ = 0;         // index of the block whose turn it is
+  bool is_last_ = false;    // no further gang starts here
+  s64 index_ = 0;           // index of the block whose turn it is
+  std::size_t latest_ = 0;  // with a schedule: the gang that had the latest turn
 };
 
 std::unique_ptr<Gang> GangWorker::made() const {
@@ -870,16 +926,17 @@ bool GangWorker::start(Gang& gang) {
     }
   } else if (size > 1) {
     if (gang.turn >= launch_.blocks() / size) return false;
-    index_ = block_of_cluster(launch_, gang.turn, 0);
+    const s64 cluster = place_in_order(launch_, launch_.blocks() / size, gang.turn);
+    index_ = block_of_cluster(launch_, cluster, 0);
     if (index_ > launch_.lowest_fault.load()) return false;
     gang.together = {};
     if (gang.clocks) gang.clocks->begin();
     for (u32 rank = 0; rank < size; ++rank)
-      gang.runners[rank]->start(block_of_cluster(launch_, gang.turn, rank), &gang.together);
+      gang.runners[rank]->start(block_of_cluster(launch_, cluster, rank), &gang.together);
   } else {
     if (gang.turn >= launch_.blocks_run()) return false;
-    index_ =
-        launch_.sample.empty() ? gang.turn : launch_.sample[static_cast<std::size_t>(gang.turn)];
+    const s64 place = place_in_order(launch_, launch_.blocks_run(), gang.turn);
+    index_ = launch_.sample.empty() ? place : launch_.sample[static_cast<std::size_t>(place)];
     if (index_ > launch_.lowest_fault.load()) return false;
     gang.before = gang.runners[0]->block.instructions;
     gang.runners[0]->start(index_);
@@ -912,7 +969,7 @@ bool GangWorker::ended(Gang& gang) {
 
 // Starts further blocks beside those that wait, as these may wait for them. Returns false if no
 // block is left, or no room.
-bool GangWorker::start_beside() {
+bool GangWorker::start_beside(bool told) {
   if (is_last_ || launch_.workspace || !launch_.sample.empty() || gangs_.size() >= kMostGangs)
     return false;
   try {
@@ -926,7 +983,8 @@ bool GangWorker::start_beside() {
     return false;
   }
   for (const auto& gang : gangs_)
-    for (BlockRunner* runner : gang->left) runner->note_later_block();
+    for (BlockRunner* runner : gang->left)
+      if (told) runner->note_later_block();
   gangs_.push_back(std::move(spare_));
   return true;
 }
@@ -967,6 +1025,14 @@ void GangWorker::wait_together() {
   if (launch_.threads > 1) std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
+// Starts as many blocks as there is room for, and picks one: often the same as before.
+std::size_t GangWorker::scheduled_gang() {
+  Schedule& schedule = *launch_.schedule;
+  while (gangs_.size() < Schedule::kResident && start_beside(false)) {}
+  if (latest_ >= gangs_.size() || !schedule.below(4)) latest_ = schedule.below(gangs_.size());
+  return latest_;
+}
+
 void GangWorker::run() {
   spare_ = made();
   result_.began = true;
@@ -978,7 +1044,7 @@ void GangWorker::run() {
     if (start(*spare_)) gangs_.push_back(std::move(spare_));
     while (!gangs_.empty()) {
       bool all_wait = true;
-      for (std::size_t i = 0; i < gangs_.size();) {
+      for (std::size_t i = is_scheduled() ? scheduled_gang() : 0; i < gangs_.size();) {
         Gang& gang = *gangs_[i];
         if (!ended(gang)) {
           all_wait &= gang.waits();
@@ -991,7 +1057,10 @@ void GangWorker::run() {
         } else {
           all_wait = false;
         }
+        if (is_scheduled()) break;
       }
+      if (is_scheduled())
+        for (const auto& gang : gangs_) all_wait &= gang->waits();
       if (!all_wait)
         launch_.waits->goes_on(part_);
       else if (!start_beside())

@@ -461,9 +461,10 @@ struct Launch {
   // With checks, by instruction: whether it is a copy whose source the launch does not write. Empty
   // where there are none.
   std::vector<bool> unwritten_sources;
-  bool has_aliases = false;      // of a kernel with copies: some memory has several addresses
-  bool last_warp_first = false;  // the order in which the warps of a block take turns
-  u32 undefined = ~0u;           // value of a shuffle whose source lane takes no part
+  bool has_aliases = false;            // of a kernel with copies: some memory has several addresses
+  bool last_warp_first = false;        // the order in which the warps of a block take turns
+  u32 undefined = ~0u;                 // value of a shuffle whose source lane takes no part
+  class Schedule* schedule = nullptr;  // null: the usual order
   bool copies_early = false;  // copies land when they are issued, not when a thread waits for them
   // Uses shortcuts where they do not change the result (lane_offsets.hpp, quiet_log.cpp).
   bool takes_shortcuts = true;
@@ -484,6 +485,8 @@ struct Launch {
   std::vector<u64> sampled;  // number of warp instructions of each of them
   u64 workspace =
       0;  // of a cooperative launch, whose blocks take turns: the address of their barrier
+  u32 multiprocessors = 1;    // %nsmid; blocks take turns on them
+  u64 clock_start = 0;        // what %clock and %globaltimer begin at
   u64 instruction_limit = 0;  // limit of warp instructions of the whole launch; 0 is none
   double idle_limit = 0;      // limit of CPU seconds of a worker without progress; 0 is none
   // Ranges of memory that the host may change during the launch.

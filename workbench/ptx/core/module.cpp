@@ -2,6 +2,7 @@
 // released.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -15,6 +16,7 @@
 #include <ctime>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 
@@ -36,6 +38,7 @@
 #include "python_operands.hpp"
 #include "registers.hpp"
 #include "scan.hpp"
+#include "schedule.hpp"
 #include "workers.hpp"
 
 namespace nb = nanobind;
@@ -394,8 +397,12 @@ struct BoundLaunch {
   bool strict = false;
   bool last_warp_first = false;
   bool copies_early = false;
+  std::optional<u64> schedule;  // its seed
+  u64 schedule_changes = ~u64{0};
   bool takes_shortcuts = true;  // false only in tests
   u32 undefined = ~0u;
+  u32 multiprocessors = 1;
+  u64 clock_start = 0;
   u64 instruction_limit = 0;
   double seconds_limit = 0;
   double idle_limit = 0;
@@ -470,6 +477,8 @@ void set_options(Launch& launch, const BoundLaunch& bound) {
   launch.copies_early = bound.copies_early;
   launch.takes_shortcuts = bound.takes_shortcuts;
   launch.undefined = bound.undefined;
+  launch.multiprocessors = std::max(bound.multiprocessors, 1u);
+  launch.clock_start = bound.clock_start;
   launch.instruction_limit = bound.instruction_limit;
   launch.idle_limit = bound.idle_limit;
   launch.of_host = bound.of_host;
@@ -505,6 +514,11 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
   set_shared_memory(launch, kernel, bound.dynamic_shared);
   set_memory(launch, bound);
   set_options(launch, bound);
+  std::optional<Schedule> schedule;
+  if (bound.schedule) {
+    schedule.emplace(*bound.schedule, bound.schedule_changes);
+    launch.schedule = &*schedule, launch.threads = 1;
+  }
   std::unique_ptr<GlobalShadow> shadow;
   std::unique_ptr<FloatSums> sums;
   if (bound.checks) {
@@ -546,6 +560,11 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
   out["seconds"] = seconds.count(), out["threads"] = threads_run,
   out["timed_out"] = ended.timed_out, out["cpu_seconds"] = ended.cpu_seconds;
   out["idle"] = launch.idle.load();
+  if (schedule) {
+    const auto row = [](const Place& one) { return nb::make_tuple(one.block, one.warp, one.pc); };
+    out["schedule"] =
+        nb::make_tuple(schedule->changed(), row(schedule->last()), row(schedule->then()));
+  }
   nb::list found;
   for (const Finding& finding : findings.items()) found.append(describe(finding));
   out["findings"] = found;
@@ -816,6 +835,10 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("copies_early", &BoundLaunch::copies_early)
       .def_rw("takes_shortcuts", &BoundLaunch::takes_shortcuts)
       .def_rw("undefined", &BoundLaunch::undefined)
+      .def_rw("schedule", &BoundLaunch::schedule)
+      .def_rw("schedule_changes", &BoundLaunch::schedule_changes)
+      .def_rw("multiprocessors", &BoundLaunch::multiprocessors)
+      .def_rw("clock_start", &BoundLaunch::clock_start)
       .def_rw("instruction_limit", &BoundLaunch::instruction_limit)
       .def_rw("seconds_limit", &BoundLaunch::seconds_limit)
       .def_rw("idle_limit", &BoundLaunch::idle_limit)

@@ -269,6 +269,10 @@ class Turn {
       if (__builtin_expect(in.kind == Kind::plain, 1)) {
         if (active) Observer::handler(in)(registers, in, active, warp_);
         ++pc;
+        if (observer.cuts(executed)) {
+          push(pc, mask, tick_ + executed);
+          break;
+        }
         continue;
       }
       if (!active) {
@@ -432,6 +436,11 @@ Outcome run_warp(Block& block, Warp& warp) {
     if (!block.observed) return Turn<Proving<Unobserved>>(block, warp).run();
     return block.counts ? Turn<Proving<Observer<true>>>(block, warp).run()
                         : Turn<Proving<Observer<false>>>(block, warp).run();
+  }
+  if (__builtin_expect(block.launch->schedule != nullptr, 0)) {
+    if (!block.observed) return Turn<Scheduled<Unobserved>>(block, warp).run();
+    return block.counts ? Turn<Scheduled<Observer<true>>>(block, warp).run()
+                        : Turn<Scheduled<Observer<false>>>(block, warp).run();
   }
   if (!block.observed) return Turn<Unobserved>(block, warp).run();
   return block.counts ? Turn<Observer<true>>(block, warp).run()

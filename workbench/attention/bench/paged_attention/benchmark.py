@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.attention.bench.paged_attention import in_flight, report
 from workbench.attention.bench.paged_attention.cells import BenchmarkCell, grid
 from workbench.attention.bench.paged_attention.contender import Contender, GpuLostError, ours
@@ -20,7 +21,6 @@ from workbench.attention.bench.paged_attention.measured import Measurer
 from workbench.errors import ArgumentError
 from workbench.launch import devices
 from workbench.launch.devices import Device
-from workbench.tuning import DeviceModel, device_model
 from workbench.tuning.bench import all_versions, gpu_facts, gpu_state, measure_again, measure_ceiling, result_path
 
 DEFAULT_MODEL = "h200"

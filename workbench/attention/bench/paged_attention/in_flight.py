@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from workbench.analysis.device_models import DeviceModel, device_models
 from workbench.attention.bench.paged_attention.contender import Contender, Ours
 from workbench.attention.bench.paged_attention.ledger import LedgerRow
 from workbench.ops import Variant
-from workbench.tuning import DeviceModel, device_models
 
 _LOADED = (2.6, 4.2)
 """Latency of a memory at full speed as a multiple of that of an idle one: a lower and an upper estimate.

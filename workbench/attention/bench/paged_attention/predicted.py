@@ -25,13 +25,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.device_models import DeviceModel
 from workbench.analysis.prediction import Prediction, launch_counts, predict_counts
 from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Contender, Ours
 from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, LedgerRow
 from workbench.errors import ConfigurationError, WrongResultError
-from workbench.tuning import DeviceModel
 
 if TYPE_CHECKING:
     from workbench.analysis.prediction import Counts

@@ -7,18 +7,17 @@ scores, and warps of their own rescale the output.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from workbench.attention.ops.cache_problem import head_macros
 from workbench.attention.ops.causal_attention.problem import GRID, ROWS, CausalAttentionProblem, blocks
-from workbench.attention.ops.rules import rules, shared_memory
+from workbench.attention.ops.causal_attention.tensor_tiles import (
+    HEAD_SIZE,
+    tensor_maps,
+    tile_bytes,
+    tiles_in_shared_memory,
+)
+from workbench.attention.ops.rules import rules
 from workbench.base.packages import cuda_sources
-from workbench.ops import Arguments, Config, CudaStep, CudaVariant, Restriction
-from workbench.ptx import TensorMap
-
-_COLUMNS = 64
-"""Elements of a row of a tile: 128 bytes, the span of the swizzle."""
+from workbench.ops import Arguments, CudaStep, CudaVariant, Restriction
 
 _GROUP_ROWS = 128
 """Queries of a group: the lanes of tensor memory."""
@@ -27,23 +26,15 @@ _STATIC_BYTES = 3072
 """Bytes of mbarriers and of what rows tell each other, up to the place where tiles may begin."""
 
 
-def _shared_bytes(config: Config, problem: CausalAttentionProblem) -> int:
-    """Return the bytes of queries, and of all stages of keys and values."""
-    return (config["BLOCK_M"] + 2 * config["NUM_STAGES"] * config["BLOCK_N"]) * problem.head_size * 2
-
-
 RESTRICTIONS = rules(
     Restriction.on("sm_100", "tcgen05"),
     ROWS,
-    ("head size", "head_size in (64, 128, 256)", "whole rows of 128 bytes, as wide as a product"),
+    HEAD_SIZE,
     ("groups", "BLOCK_M in (128, 256)", "one or two, of 128 queries each"),
     ("whole tiles", "BLOCK_N in (64, 128)", "weights are stored 64 at once"),
     ("tensor memory", "BLOCK_M / 128 * (BLOCK_N + head_size) <= 512", "its columns hold scores and output"),
     ("slack", "0 <= RESCALE_ABOVE <= 14", "a weight of 2^15 is one of float16's largest"),
-    shared_memory(
-        lambda config, problem: _shared_bytes(config, problem) + _STATIC_BYTES,
-        f"2 * head_size * (BLOCK_M + 2 * NUM_STAGES * BLOCK_N) + {_STATIC_BYTES}",
-    ),
+    tiles_in_shared_memory(_STATIC_BYTES),
     GRID,
 )
 
@@ -55,19 +46,7 @@ def default_config(problem: CausalAttentionProblem) -> dict:
     return {"BLOCK_M": 256, "BLOCK_N": 128, "NUM_STAGES": 2, "RESCALE_ABOVE": 8}
 
 
-def _map(name: str, rows: Callable[[Config], int]) -> Callable[[Config, CausalAttentionProblem, Any], TensorMap]:
-    """Return a function that makes the tensor map of query, key or value with boxes of so many rows of one head."""
-
-    def made(config: Config, problem: CausalAttentionProblem, tensors: Any) -> TensorMap:
-        return TensorMap.of(getattr(tensors, name), (1, 1, rows(config), _COLUMNS), swizzle=128)
-
-    return made
-
-
-ARGUMENTS: Arguments = {
-    "query": _map("query", lambda config: _GROUP_ROWS),
-    "key": _map("key", lambda config: config["BLOCK_N"]),
-    "value": _map("value", lambda config: config["BLOCK_N"]),
+ARGUMENTS: Arguments = tensor_maps(_GROUP_ROWS) | {
     "group_size": lambda config, problem, tensors: problem.group,
 }
 
@@ -82,7 +61,7 @@ VARIANT = CudaVariant(
             kernel="causal_attention_tcgen05",
             grid=lambda config, problem: blocks(config, problem),
             block=lambda config, problem: (config["BLOCK_M"] + 256,),
-            shared_bytes=_shared_bytes,
+            shared_bytes=tile_bytes,
             arguments=ARGUMENTS,
         ),
     ),

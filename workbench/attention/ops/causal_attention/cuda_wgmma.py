@@ -7,18 +7,17 @@ the tensor cores read them from shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from workbench.attention.ops.cache_problem import head_macros
 from workbench.attention.ops.causal_attention.problem import GRID, ROWS, CausalAttentionProblem, blocks
-from workbench.attention.ops.rules import rules, shared_memory
+from workbench.attention.ops.causal_attention.tensor_tiles import (
+    HEAD_SIZE,
+    tensor_maps,
+    tile_bytes,
+    tiles_in_shared_memory,
+)
+from workbench.attention.ops.rules import rules
 from workbench.base.packages import cuda_sources
-from workbench.ops import Arguments, Config, CudaStep, CudaVariant, Restriction
-from workbench.ptx import TensorMap
-
-_COLUMNS = 64
-"""Elements of a row of a tile: 128 bytes, the span of the swizzle."""
+from workbench.ops import Config, CudaStep, CudaVariant, Restriction
 
 _GROUP_ROWS = 64
 """Queries of a warp group."""
@@ -38,15 +37,10 @@ def _registers(config: Config, problem: CausalAttentionProblem) -> int:
     return problem.head_size // 2 + config["BLOCK_N"] // 2 + config["BLOCK_N"] // 4 + _OTHER_REGISTERS
 
 
-def _shared_bytes(config: Config, problem: CausalAttentionProblem) -> int:
-    """Return the bytes of queries, and of all stages of keys and values."""
-    return (config["BLOCK_M"] + 2 * config["NUM_STAGES"] * config["BLOCK_N"]) * problem.head_size * 2
-
-
 RESTRICTIONS = rules(
     Restriction.on("sm_90", "wgmma"),
     ROWS,
-    ("head size", "head_size in (64, 128, 256)", "whole rows of 128 bytes, as wide as a product"),
+    HEAD_SIZE,
     ("large heads", "head_size <= 128 or BLOCK_M == 128", "of one group there are too few registers"),
     ("warp groups", "BLOCK_M in (64, 128, 192)", "one to three, of 64 queries each"),
     ("whole tiles", "BLOCK_N in (64, 128)", "as wide as a product"),
@@ -55,10 +49,7 @@ RESTRICTIONS = rules(
         f"head_size / 2 + 3 * BLOCK_N / 4 + {_OTHER_REGISTERS} <= 232, 240, 160 with BLOCK_M = 64, 128, 192",
         lambda config, problem: _registers(config, problem) <= _REGISTERS.get(config["BLOCK_M"], 0),
     ),
-    shared_memory(
-        lambda config, problem: _shared_bytes(config, problem) + _STATIC_BYTES,
-        f"2 * head_size * (BLOCK_M + 2 * NUM_STAGES * BLOCK_N) + {_STATIC_BYTES}",
-    ),
+    tiles_in_shared_memory(_STATIC_BYTES),
     GRID,
 )
 
@@ -66,22 +57,6 @@ RESTRICTIONS = rules(
 def default_config(problem: CausalAttentionProblem) -> dict:
     """Return two consumers, and two stages of as many tokens as their registers hold."""
     return {"BLOCK_M": 128, "BLOCK_N": 128 if problem.head_size <= 128 else 64, "NUM_STAGES": 2}
-
-
-def _map(name: str, rows: Callable[[Config], int]) -> Callable[[Config, CausalAttentionProblem, Any], TensorMap]:
-    """Return a function that makes the tensor map of query, key or value with boxes of so many rows of one head."""
-
-    def made(config: Config, problem: CausalAttentionProblem, tensors: Any) -> TensorMap:
-        return TensorMap.of(getattr(tensors, name), (1, 1, rows(config), _COLUMNS), swizzle=128)
-
-    return made
-
-
-ARGUMENTS: Arguments = {
-    "query": _map("query", lambda config: _GROUP_ROWS),
-    "key": _map("key", lambda config: config["BLOCK_N"]),
-    "value": _map("value", lambda config: config["BLOCK_N"]),
-}
 
 
 VARIANT = CudaVariant(
@@ -94,8 +69,8 @@ VARIANT = CudaVariant(
             kernel="causal_attention_wgmma",
             grid=lambda config, problem: blocks(config, problem),
             block=lambda config, problem: (2 * config["BLOCK_M"] + 128,),
-            shared_bytes=_shared_bytes,
-            arguments=ARGUMENTS,
+            shared_bytes=tile_bytes,
+            arguments=tensor_maps(_GROUP_ROWS),
         ),
     ),
     space={"BLOCK_M": (64, 128, 192), "BLOCK_N": (64, 128), "NUM_STAGES": (2, 3, 4)},

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from workbench.attention.ops.contiguous_attention.problem import ARGUMENTS, GRID, ContiguousAttentionProblem
-from workbench.attention.ops.rules import TILE_TOKENS, shared_memory, tile_in_registers
+from workbench.attention.ops.rules import TILE_TOKENS, default_tile, shared_memory, tile_in_registers
 from workbench.attention.ops.triton_types import TYPES
 from workbench.base.packages import ELEMENT_TYPES
 from workbench.ops import Config, TritonStep, TritonVariant, next_power_of_2
@@ -101,8 +101,7 @@ def _constexprs(config: Config, problem: ContiguousAttentionProblem) -> Mapping[
 
 def default_config(problem: ContiguousAttentionProblem) -> dict:
     """Return a tile of 64 tokens, or fewer if a head is large, on four warps."""
-    tile = max(16, min(64, 8192 // next_power_of_2(problem.head_size)))
-    return {"TILE_TOKENS": tile, "num_warps": 4, "num_stages": 2}
+    return {"TILE_TOKENS": default_tile(problem), "num_warps": 4, "num_stages": 2}
 
 
 def _shared_bytes(config: Config, problem: ContiguousAttentionProblem) -> int:

@@ -45,10 +45,7 @@ def copy_blocks(
             ``WORKBENCH_CHECK_INDICES=1`` in the environment, since that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
-    lists = {"key_caches": list(key_caches), "value_caches": list(value_caches)}
-    for name, caches in lists.items():
-        if not caches:
-            raise ArgumentError(name, "no cache", "one cache per layer", "Skip the call if there is no layer.")
+    lists = layers_of(key_caches=key_caches, value_caches=value_caches)
     named = {f"{name}[{i}]": cache for name, caches in lists.items() for i, cache in enumerate(caches)}
     check_devices("key_caches[0]", named["key_caches[0]"], **named, pairs=pairs)
     OP.run(CopyBlocksCaches(**lists, pairs=pairs), variant=variant, config=config)
@@ -89,6 +86,15 @@ def problem_of(t: CopyBlocksCaches) -> CopyBlocksProblem:
     check_inside(t.pairs, t.key_caches[0].shape[0])
     arch = arch_of(t.key_caches[0])
     return CopyBlocksProblem(num_pairs=len(t.pairs), num_caches=len(named), page_bytes=page, arch=arch)
+
+
+def layers_of(**caches: Sequence[torch.Tensor]) -> dict[str, list[torch.Tensor]]:
+    """Return the caches of every layer as lists, by the names of the arguments. Raises ArgumentError for none."""
+    lists = {name: list(layers) for name, layers in caches.items()}
+    for name, layers in lists.items():
+        if not layers:
+            raise ArgumentError(name, "no cache", "one cache per layer", "Skip the call if there is no layer.")
+    return lists
 
 
 def check_alike(caches: Mapping[str, torch.Tensor]) -> int:

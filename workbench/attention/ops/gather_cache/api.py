@@ -7,7 +7,14 @@ from collections.abc import Mapping
 import torch
 
 from workbench.attention.cache_formats.layouts import PagedGeometry, detect
-from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
+from workbench.attention.ops.cache_arguments import (
+    as_scale,
+    check_caches,
+    check_entries,
+    check_scales,
+    check_tables,
+    page_fields,
+)
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.gather_cache.problem import GatherCacheProblem, GatherCacheTensors
 from workbench.attention.ops.tensor_checks import ALIGNMENT, check_dtype, look_at_values
@@ -113,14 +120,9 @@ def problem_of(t: GatherCacheTensors, *, layout: str | None = None, kv_cache_dty
         num_seqs=num_seqs,
         max_seq_len=longest,
         num_tokens=len(t.keys),
-        num_kv_heads=geometry.num_kv_heads,
-        head_size=geometry.head_size,
         dtype=dtype_name(t.keys.dtype),
-        layout=geometry.layout,
-        block_size=geometry.block_size,
-        kv_cache_dtype=kv_cache_dtype,
-        features=() if kv_cache_dtype == "auto" else (kv_cache_dtype,),
         arch=arch_of(t.key_cache),
+        **page_fields(geometry, kv_cache_dtype),
     )
 
 

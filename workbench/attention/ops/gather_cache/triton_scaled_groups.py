@@ -20,7 +20,7 @@ from workbench.attention.ops.scaled_groups import (
     default_triton_config,
     group_constexprs,
 )
-from workbench.base.packages import ELEMENT_TYPES
+from workbench.attention.ops.triton_types import gathered_rows
 from workbench.ops import Config, TritonStep, TritonVariant
 
 
@@ -95,11 +95,6 @@ def gather_cache_scaled_groups(
     tl.store(values + place, v.to(values.dtype.element_ty), mask=mask)
 
 
-def _types(problem: GatherCacheProblem) -> Mapping[str, str]:
-    result = f"*{ELEMENT_TYPES[problem.dtype].triton}"
-    return TRITON_TYPES | {"keys": result, "values": result}
-
-
 def _constexprs(config: Config, problem: GatherCacheProblem) -> Mapping[str, Any]:
     return {
         **group_constexprs(config, problem),
@@ -118,7 +113,7 @@ VARIANT = TritonVariant(
         TritonStep(
             function=gather_cache_scaled_groups,
             grid=lambda config, problem: blocks(config, problem),
-            types=_types,
+            types=lambda problem: TRITON_TYPES | gathered_rows(problem),
             constexprs=_constexprs,
             arguments=STRIDES | SCALES_OR_ONE,
         ),

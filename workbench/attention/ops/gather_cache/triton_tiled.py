@@ -7,13 +7,11 @@ which are adjacent in layout "x".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import triton
 import triton.language as tl
 
 from workbench.attention.ops.cache_problem import CODES_AS_BYTES, SCALES_OR_ONE, STRIDES
-from workbench.attention.ops.gather_cache.problem import GRID, GatherCacheProblem, blocks
+from workbench.attention.ops.gather_cache.problem import GRID, blocks
 from workbench.attention.ops.page_tiles import (
     TRITON_RESTRICTIONS,
     TRITON_SPACE,
@@ -22,7 +20,7 @@ from workbench.attention.ops.page_tiles import (
     triton_types,
 )
 from workbench.attention.ops.reshape_and_cache.triton_codes import dequantize
-from workbench.base.packages import ELEMENT_TYPES
+from workbench.attention.ops.triton_types import gathered_rows
 from workbench.ops import TritonStep, TritonVariant
 
 
@@ -100,11 +98,6 @@ def gather_cache_tiled(
     tl.store(values + place, v.to(values.dtype.element_ty), mask=mask)
 
 
-def _types(problem: GatherCacheProblem) -> Mapping[str, str]:
-    result = f"*{ELEMENT_TYPES[problem.dtype].triton}"
-    return triton_types(problem) | {"keys": result, "values": result}
-
-
 VARIANT = TritonVariant(
     op="gather_cache",
     name="triton_tiled",
@@ -113,7 +106,7 @@ VARIANT = TritonVariant(
         TritonStep(
             function=gather_cache_tiled,
             grid=lambda config, problem: blocks(config, problem),
-            types=_types,
+            types=lambda problem: triton_types(problem) | gathered_rows(problem),
             constexprs=constexprs,
             arguments=STRIDES | SCALES_OR_ONE | CODES_AS_BYTES,
         ),

@@ -17,17 +17,16 @@ from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAtte
 from workbench.attention.ops.paged_attention.rules import (
     GRID,
     PAGE_SIZE,
+    PARTITION_SIZES,
     PARTITIONS,
+    longest_partitions,
     num_partitions,
     partition_blocks,
-    partition_size,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
 from workbench.attention.ops.rules import THREADS, rules, shared_memory
 from workbench.base.packages import cuda_sources
 from workbench.ops import Config, CudaStep, CudaVariant, Footprint
-
-_PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
 
 def _shared_bytes(config: Config, problem: PagedAttentionProblem) -> int:
@@ -49,8 +48,7 @@ RESTRICTIONS = rules(
 
 def default_config(problem: PagedAttentionProblem) -> dict:
     """Return the longest partitions that still give every multiprocessor its blocks, and four warps."""
-    size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=4)
-    return {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": size, "NUM_THREADS": 128}
+    return {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": longest_partitions(problem), "NUM_THREADS": 128}
 
 
 def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:
@@ -84,7 +82,7 @@ VARIANT = CudaVariant(
     ),
     space={
         "BLOCK_SIZE": (8, 16, 32),
-        "PARTITION_SIZE": _PARTITION_SIZES,
+        "PARTITION_SIZE": PARTITION_SIZES,
         "NUM_THREADS": (32, 64, 128, 256),
     },
     restrictions=RESTRICTIONS,

@@ -10,14 +10,15 @@ Bytes that must move are those of ``cuda_partitioned``, with 9/16 of a byte per 
 from __future__ import annotations
 
 from workbench.attention.cache_formats.nvfp4 import LAYOUTS
+from workbench.attention.ops.paged_attention.cuda_partitioned import VARIANT as PARTITIONED
 from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem
 from workbench.attention.ops.paged_attention.rules import (
     GRID,
     PAGE_SIZE,
+    PARTITION_SIZES,
     PARTITIONS,
     num_partitions,
     partition_blocks,
-    partition_size,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
 from workbench.attention.ops.rules import THREADS, rules, shared_memory
@@ -25,7 +26,6 @@ from workbench.attention.ops.scaled_groups import BYTES_OF_A_GROUP, GROUP_STRIDE
 from workbench.base.packages import ELEMENT_TYPES, cuda_sources
 from workbench.ops import Config, CudaStep, CudaVariant, Footprint
 
-_PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 _REGISTERS = 128
 
 
@@ -47,9 +47,8 @@ RESTRICTIONS = rules(
 
 
 def default_config(problem: PagedAttentionProblem) -> dict:
-    """Return the longest partitions that still give every multiprocessor its blocks, and four warps."""
-    size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=4)
-    return {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": size, "NUM_THREADS": 128, "TOKENS_IN_FLIGHT": 4}
+    """Return the default of ``cuda_partitioned``, with four tokens of a warp in flight."""
+    return PARTITIONED.default_config(problem) | {"TOKENS_IN_FLIGHT": 4}
 
 
 def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:
@@ -77,7 +76,7 @@ VARIANT = CudaVariant(
     ),
     space={
         "BLOCK_SIZE": (8, 16, 32, 64, 128),
-        "PARTITION_SIZE": _PARTITION_SIZES,
+        "PARTITION_SIZE": PARTITION_SIZES,
         "NUM_THREADS": (32, 64, 128, 256),
         "TOKENS_IN_FLIGHT": (1, 2, 4, 8),
     },

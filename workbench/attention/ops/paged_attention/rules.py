@@ -5,12 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from workbench.analysis.device_models import model_of_arch
+from workbench.analysis.device_models import device_model, model_of_arch
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem
 from workbench.attention.ops.rules import grid
 from workbench.errors import UnknownDeviceWarning
 from workbench.ops import Config, Restriction, cdiv
-from workbench.tuning import device_model
 
 
 def multiprocessors(problem: PagedAttentionProblem) -> int:
@@ -47,6 +46,15 @@ def partition_size(
         if heads * (problem.total_tokens // size) >= wanted:
             return size
     return min(sizes)
+
+
+PARTITION_SIZES = (128, 256, 512, 1024, 2048)
+"""Partition sizes, in tokens, of the kernels with a block for each query head."""
+
+
+def longest_partitions(problem: PagedAttentionProblem) -> int:
+    """Return the longest of `PARTITION_SIZES` that still give every multiprocessor four blocks, or programs."""
+    return partition_size(problem, PARTITION_SIZES, blocks_per_multiprocessor=4)
 
 
 WANTED_IN_FLIGHT = 25_000

@@ -21,11 +21,11 @@ from workbench.attention.ops.paged_attention.triton_tiles import (
     POWERS_OF_TWO,
     TILE_IN_REGISTERS,
     TILE_IN_SHARED_MEMORY,
-    default_tile,
     in_pages,
     tiles_footprint,
     types,
 )
+from workbench.attention.ops.rules import default_tile
 from workbench.ops import Config, Footprint, TritonStep, TritonVariant
 
 

@@ -19,30 +19,28 @@ from workbench.attention.ops.paged_attention.rules import (
     PAGE_SIZE,
     PARTITIONS,
     WHOLE_TILES,
+    longest_partitions,
     num_partitions,
     partition_blocks,
-    partition_size,
 )
 from workbench.attention.ops.paged_attention.triton_reduction import (
     LOG2_E,
-    average,
-    combine_partitions,
-    last_to_arrive,
-    partitions_of,
+    finish_partition,
     tokens_of,
 )
 from workbench.attention.ops.paged_attention.triton_tiles import (
     FEATURES,
     FP8_SUPPORT,
+    PARTITIONS_SPACE,
     POWERS_OF_TWO,
     TILE_IN_REGISTERS,
     TILE_IN_SHARED_MEMORY,
-    default_tile,
     in_pages,
     tiles_footprint,
     types,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
+from workbench.attention.ops.rules import default_tile
 from workbench.ops import Config, Footprint, TritonStep, TritonVariant
 
 
@@ -169,37 +167,20 @@ def paged_attention_partition(
             weight *= tl.load(v_scale + place * v_slot_stride + kv_head * v_head_stride, mask=valid, other=1.0)
         acc = acc * rescale + tl.sum(tl.sum(value * weight[:, None, :], axis=0), axis=1)
 
-    # 5. With one partition that is the answer; else leave the sum, and the maximum that it was taken under, for the
-    #    program that is done last.
+    # 5. Reduce: with one partition that is the answer; else the program that is done last combines all of them.
     acc *= value_scale
-    first, last = partitions_of(seq_len, sliding_window, PARTITION_SIZE, WINDOW)
-    if last - first == 1:
-        answer = average(acc, total, max_score, sink)
-        tl.store(out + row_of_all * HEAD_SIZE + elements, answer.to(out.dtype.element_ty), mask=inside)
-    else:
-        first_place = row_of_all * tl.num_programs(2)
-        place = first_place + partition
-        tl.store(partial_stats + place * 2, max_score)
-        tl.store(partial_stats + place * 2 + 1, total)
-        tl.store(partial_out + place * HEAD_SIZE + elements, acc, mask=inside)
-
-        # 6. Reduce over the partitions.
-        if last_to_arrive(counters + row_of_all, last - first):
-            sums, stats = partial_out + first_place * HEAD_SIZE, partial_stats + first_place * 2
-            answer = combine_partitions(sums, stats, first, last, sink, HEAD_SIZE, HEAD_PADDED, AT_ONCE)
-            tl.store(out + row_of_all * HEAD_SIZE + elements, answer.to(out.dtype.element_ty), mask=inside)
-
-
-_PARTITION_SIZES = (128, 256, 512, 1024, 2048)
+    finish_partition(
+        acc, elements, inside, total, max_score, sink, out, partial_out, partial_stats, counters, row_of_all,
+        partition, seq_len, sliding_window, HEAD_SIZE, HEAD_PADDED, PARTITION_SIZE, WINDOW, AT_ONCE,
+    )  # fmt: skip
 
 
 def default_config(problem: PagedAttentionProblem) -> dict:
     """Return the longest partitions that still give every multiprocessor its programs, and tiles as without a split."""
-    size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=4)
     return {
         "BLOCK_SIZE": problem.page,
         "TILE_TOKENS": default_tile(problem),
-        "PARTITION_SIZE": size,
+        "PARTITION_SIZE": longest_partitions(problem),
         "num_warps": 4,
         "num_stages": 2,
     }
@@ -233,13 +214,7 @@ VARIANT = TritonVariant(
             arguments=ARGUMENTS | SCALES_OR_ONE | never_none(FEATURES),
         ),
     ),
-    space={
-        "BLOCK_SIZE": (8, 16, 32, 64, 128),
-        "TILE_TOKENS": (16, 32, 64, 128),
-        "PARTITION_SIZE": _PARTITION_SIZES,
-        "num_warps": (1, 2, 4, 8),
-        "num_stages": (1, 2, 3),
-    },
+    space=PARTITIONS_SPACE,
     restrictions=RESTRICTIONS,
     layouts=("x", "nhd", "hnd"),
     dtypes=("float32", "float16", "bfloat16"),

@@ -86,3 +86,42 @@ def combine_partitions(
         acc = acc * rescale + tl.sum(rows * weight[:, None], axis=0)
         max_score = new_max
     return average(acc, total, max_score, sink)
+
+
+@triton.jit
+def finish_partition(
+    acc,  # [HEAD_PADDED] fp32: sum of exp2(score - max) * V of this partition
+    elements,  # [HEAD_PADDED], those of the head where ``inside``
+    inside,
+    total,
+    max_score,
+    sink,
+    out,  # [rows, HEAD_SIZE], a row for each sequence and query head
+    partial_out,  # [rows, partitions, HEAD_SIZE] fp32
+    partial_stats,  # [rows, partitions, 2] fp32
+    counters,  # [rows] int32
+    row,
+    partition,
+    seq_len,
+    sliding_window,
+    HEAD_SIZE: tl.constexpr,
+    HEAD_PADDED: tl.constexpr,
+    PARTITION_SIZE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+):
+    """Store the answer if a row has one partition; else leave the sums, which the program done last combines."""
+    first, last = partitions_of(seq_len, sliding_window, PARTITION_SIZE, WINDOW)
+    if last - first == 1:
+        answer = average(acc, total, max_score, sink)
+        tl.store(out + row * HEAD_SIZE + elements, answer.to(out.dtype.element_ty), mask=inside)
+    else:
+        first_place = row * tl.num_programs(2)
+        place = first_place + partition
+        tl.store(partial_stats + place * 2, max_score)
+        tl.store(partial_stats + place * 2 + 1, total)
+        tl.store(partial_out + place * HEAD_SIZE + elements, acc, mask=inside)
+        if last_to_arrive(counters + row, last - first):
+            sums, stats = partial_out + first_place * HEAD_SIZE, partial_stats + first_place * 2
+            answer = combine_partitions(sums, stats, first, last, sink, HEAD_SIZE, HEAD_PADDED, AT_ONCE)
+            tl.store(out + row * HEAD_SIZE + elements, answer.to(out.dtype.element_ty), mask=inside)

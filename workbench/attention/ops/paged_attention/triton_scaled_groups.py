@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
-from workbench.attention.ops.cache_problem import SCALES_OR_ONE, attributes, never_none
+from workbench.attention.ops.cache_problem import SCALES_OR_ONE, never_none
 from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem
 from workbench.attention.ops.paged_attention.rules import (
     GRID,
@@ -22,17 +22,15 @@ from workbench.attention.ops.paged_attention.rules import (
     PARTITIONS,
     num_partitions,
     partition_blocks,
-    partition_size,
 )
+from workbench.attention.ops.paged_attention.triton_partitioned import default_config
 from workbench.attention.ops.paged_attention.triton_reduction import (
     LOG2_E,
-    average,
-    combine_partitions,
-    last_to_arrive,
+    finish_partition,
     partitions_at_once,
-    partitions_of,
     tokens_of,
 )
+from workbench.attention.ops.paged_attention.triton_tiles import FEATURES, PARTITIONS_SPACE
 from workbench.attention.ops.paged_attention.workspace import partials
 from workbench.attention.ops.reshape_and_cache.triton_four_bits import has_e2m1, scale_of, unit_of, widen
 from workbench.attention.ops.rules import rules, tile_in_registers
@@ -151,32 +149,16 @@ def paged_attention_scaled_groups(
         acc_even = acc_even * rescale + tl.sum(value_even * scaled_weight, axis=0)
         acc_odd = acc_odd * rescale + tl.sum(value_odd * scaled_weight, axis=0)
 
-    # 5. With one partition that is the answer; else leave the sum, and the maximum that it was taken under, for the
-    #    program that is done last.
+    # 5. Reduce: with one partition that is the answer; else the program that is done last combines all of them.
     acc = tl.reshape(tl.join(acc_even, acc_odd), [HEAD_PADDED]) * value_scale
-    first, last = partitions_of(seq_len, sliding_window, PARTITION_SIZE, WINDOW)
-    if last - first == 1:
-        answer = average(acc, total, max_score, sink)
-        tl.store(out + row_of_all * HEAD_SIZE + elements, answer.to(out.dtype.element_ty), mask=inside)
-    else:
-        first_place = row_of_all * tl.num_programs(2)
-        own_place = first_place + partition
-        tl.store(partial_stats + own_place * 2, max_score)
-        tl.store(partial_stats + own_place * 2 + 1, total)
-        tl.store(partial_out + own_place * HEAD_SIZE + elements, acc, mask=inside)
-
-        # 6. Reduce over the partitions.
-        if last_to_arrive(counters + row_of_all, last - first):
-            sums, stats = partial_out + first_place * HEAD_SIZE, partial_stats + first_place * 2
-            answer = combine_partitions(sums, stats, first, last, sink, HEAD_SIZE, HEAD_PADDED, AT_ONCE)
-            tl.store(out + row_of_all * HEAD_SIZE + elements, answer.to(out.dtype.element_ty), mask=inside)
+    finish_partition(
+        acc, elements, inside, total, max_score, sink, out, partial_out, partial_stats, counters, row_of_all,
+        partition, seq_len, sliding_window, HEAD_SIZE, HEAD_PADDED, PARTITION_SIZE, WINDOW, AT_ONCE,
+    )  # fmt: skip
 
 
-_PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 _REGISTERS = 128
 """Largest number of registers of a thread with the default tiles."""
-
-FEATURES = attributes("alibi_slopes", "sinks")
 
 
 def _types(problem: PagedAttentionProblem) -> dict[str, str]:
@@ -211,13 +193,6 @@ RESTRICTIONS = rules(
 )
 
 
-def default_config(problem: PagedAttentionProblem) -> dict:
-    """Return the longest partitions that still give every multiprocessor its programs, tiles of up to 64 tokens."""
-    size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=4)
-    tile = max(16, min(64, 8192 // next_power_of_2(problem.head_size)))
-    return {"BLOCK_SIZE": problem.page, "TILE_TOKENS": tile, "PARTITION_SIZE": size, "num_warps": 4, "num_stages": 2}
-
-
 def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:
     """Return the footprint of a program; in flight are the tiles that are copied ahead, or the one that is loaded."""
     ahead = max(2 * (config["num_stages"] - 1), 1)
@@ -241,13 +216,7 @@ VARIANT = TritonVariant(
             arguments=ARGUMENTS | SCALES_OR_ONE | never_none(FEATURES),
         ),
     ),
-    space={
-        "BLOCK_SIZE": (8, 16, 32, 64, 128),
-        "TILE_TOKENS": (16, 32, 64, 128),
-        "PARTITION_SIZE": _PARTITION_SIZES,
-        "num_warps": (1, 2, 4, 8),
-        "num_stages": (1, 2, 3),
-    },
+    space=PARTITIONS_SPACE,
     restrictions=RESTRICTIONS,
     layouts=LAYOUTS,
     dtypes=("float32", "float16", "bfloat16"),

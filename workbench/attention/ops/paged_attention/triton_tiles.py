@@ -6,6 +6,7 @@ from typing import Any
 
 from workbench.attention.ops.cache_problem import attributes, head_and_strides, no_scales
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem
+from workbench.attention.ops.paged_attention.rules import PARTITION_SIZES
 from workbench.attention.ops.paged_attention.triton_reduction import partitions_at_once
 from workbench.attention.ops.rules import is_from, shared_memory, tile_in_registers
 from workbench.attention.ops.triton_types import TYPES
@@ -48,9 +49,14 @@ def in_pages(config: Config, problem: PagedAttentionProblem) -> dict[str, Any]:
 FEATURES = attributes("alibi_slopes", "sinks")
 
 
-def default_tile(problem: PagedAttentionProblem) -> int:
-    """Return 64 tokens, or fewer if a head is large."""
-    return max(16, min(64, 8192 // next_power_of_2(problem.head_size)))
+PARTITIONS_SPACE = {
+    "BLOCK_SIZE": (8, 16, 32, 64, 128),
+    "TILE_TOKENS": (16, 32, 64, 128),
+    "PARTITION_SIZE": PARTITION_SIZES,
+    "num_warps": (1, 2, 4, 8),
+    "num_stages": (1, 2, 3),
+}
+"""Search space of the functions with a program for each query head, sequence and partition."""
 
 
 def _tile_bytes(config: Config, problem: PagedAttentionProblem) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from workbench.attention.cache_formats.layouts import PagedGeometry
-from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_scales
+from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_scales, page_fields
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.reshape_and_cache.problem import ReshapeAndCacheProblem, ReshapeAndCacheTensors
 from workbench.attention.ops.tensor_checks import alignment_of, check_dtype, check_vector, check_within, look_at_values
@@ -82,15 +82,10 @@ def problem_of(
     check_slots(t.slot_mapping, geometry.num_blocks * geometry.block_size)
     return ReshapeAndCacheProblem(
         num_tokens=t.key.shape[0],
-        num_kv_heads=geometry.num_kv_heads,
-        head_size=geometry.head_size,
         dtype=dtype_name(t.key.dtype),
-        layout=geometry.layout,
-        block_size=geometry.block_size,
-        kv_cache_dtype=kv_cache_dtype,
         alignment=alignment_of(t.key, t.value),
-        features=() if kv_cache_dtype == "auto" else (kv_cache_dtype,),
         arch=arch_of(t.key),
+        **page_fields(geometry, kv_cache_dtype),
     )
 
 

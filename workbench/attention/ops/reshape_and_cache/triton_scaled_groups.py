@@ -23,7 +23,7 @@ from workbench.attention.ops.scaled_groups import (
     default_triton_config,
     group_constexprs,
 )
-from workbench.base.packages import ELEMENT_TYPES
+from workbench.attention.ops.triton_types import written_rows
 from workbench.ops import Config, TritonStep, TritonVariant, cdiv
 
 
@@ -89,12 +89,6 @@ def reshape_and_cache_scaled_groups(
     _store(value_cache, page * value_page_stride, index, tokens, mask, factor, inside, PAGE_GROUPS, HAS_E2M1)
 
 
-def _types(problem: ReshapeAndCacheProblem) -> Mapping[str, str]:
-    token, stride = f"*{ELEMENT_TYPES[problem.dtype].triton}:{problem.alignment}", problem.alignment // problem.itemsize
-    strides = dict.fromkeys(("key_stride", "value_stride"), f"i64:{stride}")
-    return TRITON_TYPES | {"key": token, "value": token} | strides
-
-
 def _constexprs(config: Config, problem: ReshapeAndCacheProblem) -> Mapping[str, Any]:
     places = group_constexprs(config, problem)
     return {**places, "BLOCK_SIZE": problem.block_size, "HAS_E2M1": has_e2m1(problem.arch)}
@@ -108,7 +102,7 @@ VARIANT = TritonVariant(
         TritonStep(
             function=reshape_and_cache_scaled_groups,
             grid=lambda config, problem: (cdiv(problem.num_tokens, config["TILE_TOKENS"]), problem.num_kv_heads),
-            types=_types,
+            types=lambda problem: TRITON_TYPES | written_rows(problem),
             constexprs=_constexprs,
             arguments=ARGUMENTS | SCALES_OR_ONE,
         ),

@@ -7,8 +7,6 @@ neighbouring tokens. Without it, layout "x" gets one 2-byte write per sector.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import triton
 import triton.language as tl
 
@@ -20,9 +18,9 @@ from workbench.attention.ops.page_tiles import (
     default_triton_config,
     triton_types,
 )
-from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID, ReshapeAndCacheProblem
+from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID
 from workbench.attention.ops.reshape_and_cache.triton_codes import quantize
-from workbench.base.packages import ELEMENT_TYPES
+from workbench.attention.ops.triton_types import written_rows
 from workbench.ops import TritonStep, TritonVariant, cdiv
 
 
@@ -92,12 +90,6 @@ def reshape_and_cache_tiled(
         tl.store(value_cache + place[:, None] + (elements * VALUE_ELEMENT)[None, :], v, mask=mask)
 
 
-def _types(problem: ReshapeAndCacheProblem) -> Mapping[str, str]:
-    token, stride = f"*{ELEMENT_TYPES[problem.dtype].triton}:{problem.alignment}", problem.alignment // problem.itemsize
-    strides = dict.fromkeys(("key_stride", "value_stride"), f"i64:{stride}")
-    return triton_types(problem) | {"key": token, "value": token} | strides
-
-
 VARIANT = TritonVariant(
     op="reshape_and_cache",
     name="triton_tiled",
@@ -106,7 +98,7 @@ VARIANT = TritonVariant(
         TritonStep(
             function=reshape_and_cache_tiled,
             grid=lambda config, problem: (cdiv(problem.num_tokens, config["TILE_TOKENS"]), problem.num_kv_heads),
-            types=_types,
+            types=lambda problem: triton_types(problem) | written_rows(problem),
             constexprs=constexprs,
             arguments=ARGUMENTS | SCALES_OR_ONE | CODES_AS_BYTES,
         ),

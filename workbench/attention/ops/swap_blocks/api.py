@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from workbench.attention.ops.constants import under_capture
-from workbench.attention.ops.copy_blocks.api import check_alike, check_copies, check_pairs
+from workbench.attention.ops.copy_blocks.api import check_alike, check_copies, check_pairs, layers_of
 from workbench.attention.ops.copy_blocks.problem import CopyBlocksProblem, tensors_of
 from workbench.base.packages import names_wrong_kinds
 from workbench.errors import ArgumentError
@@ -48,10 +48,8 @@ def swap_blocks(
             ``WORKBENCH_CHECK_INDICES=1`` in the environment, since that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
-    lists = {"source_caches": list(source_caches), "target_caches": list(target_caches)}
+    lists = layers_of(source_caches=source_caches, target_caches=target_caches)
     for name, caches in lists.items():
-        if not caches:
-            raise ArgumentError(name, "no cache", "one or more", "Skip the call if there is no layer.")
         check_devices(f"{name}[0]", caches[0], **{f"{name}[{i}]": cache for i, cache in enumerate(caches)})
     check_devices("pairs", pairs)
     OP.run(SwapBlocksCaches(**lists, pairs=pairs), variant=variant, config=config)

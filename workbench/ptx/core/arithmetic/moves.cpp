@@ -71,12 +71,12 @@ TableEntry logic_op(const char* name, const char* sources, F) {
   return {name, &logic<F>, Kind::plain, Class::integer, "pred", sources};
 }
 
-// clock: the number of instructions that this warp has executed, or waited for others to execute;
-// it never decreases.
+// clock: the number of instructions that this warp has executed, or waited for others to execute,
+// behind that at which the launch begins; it never decreases.
 template <class T>
 void clock(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   alignas(64) T out[kLanes];
-  const T now = static_cast<T>(warp.now + warp.waited);
+  const T now = static_cast<T>(warp.block->launch->clock_start + warp.now + warp.waited);
   PTX_LANES {
     out[lane] = now;
   }

@@ -2,6 +2,7 @@
 // observer, so that a bare launch has no tests for them.
 #pragma once
 #include "checks/waits.hpp"
+#include "schedule.hpp"
 #include "scheduler.hpp"
 
 namespace workbench::ptx {
@@ -11,6 +12,8 @@ class Unobserved {
   explicit Unobserved(Block&) {}
   // Instructions of one turn.
   static constexpr u64 quantum() { return kQuantum; }
+  // Whether the turn ends between two plain instructions.
+  static constexpr bool cuts(u64) { return false; }
   static Handler handler(const Instruction& in) { return in.run; }
   // Lanes execute an instruction, or (for a poll) find that it has not happened yet.
   void issued(s32, u32) const {}
@@ -27,6 +30,7 @@ class Observer {
  public:
   explicit Observer(Block& block) : block_(block), tallies_(block.tallies) {}
   static constexpr u64 quantum() { return kQuantum; }
+  static constexpr bool cuts(u64) { return false; }
   static Handler handler(const Instruction& in) { return in.run_observed; }
   void issued(s32 pc, u32 lanes) const {
     if constexpr (Statistics) {
@@ -47,6 +51,18 @@ class Observer {
  private:
   Block& block_;
   Tally* const tallies_;
+};
+
+// As another observer, but a turn has as many instructions as the schedule says.
+template <class Other>
+class Scheduled : public Other {
+ public:
+  explicit Scheduled(Block& block) : Other(block), slice_(block.launch->schedule->slice()) {}
+  u64 quantum() const { return slice_; }
+  bool cuts(u64 executed) const { return executed >= slice_; }
+
+ private:
+  const u64 slice_;
 };
 
 // In addition to another observer, watches whether the block waits in plain memory (waits.hpp).

@@ -8,6 +8,7 @@
 #include "checks/unread_copies.hpp"
 #include "memory/access.hpp"
 #include "memory/async_copy.hpp"
+#include "schedule.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -186,7 +187,8 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
                    true);
     }
   }
-  if (block.launch->copies_early) {
+  copy.early = lands_early(block);
+  if (copy.early) {
     of_copy_size(bytes,
                  [&](auto size) { copy.changed = move_and_compare<size>(warp, copy, copy.mask); });
     copy.unread = false;
@@ -274,7 +276,7 @@ void source_read(Warp& warp, const PendingCopy& copy, u32 lanes, s32 landing) {
 // Shadow::copy_landed.
 void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock, s32 landing) {
   Block& block = *warp.block;
-  const bool early = block.launch->copies_early;
+  const bool early = copy.early;
   of_copy_size(copy.bytes, [&](auto size) {
     if (!block.shadow) {
       if (!early) move<size>(warp, copy, lanes);

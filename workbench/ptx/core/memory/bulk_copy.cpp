@@ -20,6 +20,7 @@
 #include "memory/cluster.hpp"
 #include "memory/mbarrier.hpp"
 #include "memory/tensor_map.hpp"
+#include "schedule.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -687,7 +688,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       if (block.sources) block.sources->add(copy, counts, counts.shadow->landing(copy.barrier));
       record_event(counts, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes,
                    operands.shared);
-      if (block.launch->copies_early) {
+      if (lands_early(block)) {
         land(copy, counts);
         complete_bytes(counts, in, warp.thread(lane), copy.barrier, copy.bytes);
       } else {
@@ -748,7 +749,7 @@ void send(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     }
     count_landing(block, copy);
     record_event(home, in, warp, RecordedEvent::copy, barrier, 0, size, into);
-    if (block.launch->copies_early) {
+    if (lands_early(block)) {
       land(copy, home);
       complete_bytes(home, in, thread, barrier, size);
     } else {
@@ -795,7 +796,7 @@ void try_cancel(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         copy.seen = block.shadow->clocks.seen(warp.agent);
       }
       record_event(*target, in, warp, RecordedEvent::copy, barrier, 0, bytes, to);
-      if (block.launch->copies_early) {
+      if (lands_early(block)) {
         land(copy, *target);
         complete_bytes(*target, in, warp.thread(lane), barrier, bytes);
       } else {
@@ -829,7 +830,7 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         block.shadow->keep(warp, in, lane, offset, kPieceBytes);
       });
     }
-    if (block.launch->copies_early)
+    if (lands_early(block))
       perform(warp, copy);
     else if (block.shadow)
       check_target(warp, copy);

@@ -26,6 +26,7 @@ struct PendingCopy {
   u32 changed;  // of a copy that landed early, with checks: lanes that changed memory
   // Its source has not been read yet, and has not changed since the issue (unread_copies.hpp).
   bool unread;
+  bool early;  // it landed when it was issued
   u32 destination[kLanes];
   const u8* source[kLanes];
   u32 copied[kLanes];

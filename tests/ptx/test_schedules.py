@@ -1,0 +1,103 @@
+"""Orders of blocks and warps from seeds: racy kernels show wrong values or deadlocks in some, right ones in none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench.ptx import Program
+from workbench.ptx.schedules import KIND
+from workbench.toolchain.cuda import compile_cuda
+
+HEAD = '#include <cuda_pipeline.h>\nextern "C" __global__ void k'
+RACY = {
+    "no barrier after a store to shared memory": (
+        """(int *out) { __shared__ int x[256]; const int t = threadIdx.x;
+        x[t] = t; /**/ out[blockIdx.x * 256 + t] = x[(t + 32) % 256]; }""",
+        "__syncthreads();",
+    ),
+    "no barrier before the next round": (
+        """(int *out) { __shared__ int x[256]; const int t = threadIdx.x; int s = 0;
+        for (int i = 0; i < 8; ++i) { x[t] = i * t; __syncthreads(); s += x[255 - t]; /**/ }
+        out[blockIdx.x * 256 + t] = s; }""",
+        "__syncthreads();",
+    ),
+    "a sum of blocks without atomics": (
+        """(int *out) { volatile int *p = out; if (threadIdx.x == 0) { const int old = *p; *p = old + 1; } }""",
+        None,
+    ),
+    "a block reads what another one writes": (
+        """(int *out) { const int t = threadIdx.x + blockIdx.x * 256; volatile int *p = out;
+        if (blockIdx.x == 0) p[t] = t + 1; else p[t] = p[threadIdx.x]; }""",
+        None,
+    ),
+    "a copy that is not waited for": (
+        """(int *out) { __shared__ int4 x[256]; const int t = threadIdx.x;
+        __pipeline_memcpy_async(&x[t], (int4 *)out + 1024 + t, 16); __pipeline_commit(); /**/
+        out[blockIdx.x * 256 + t] = x[t].x; }""",
+        "__pipeline_wait_prior(0);",
+    ),
+}
+
+
+def launched(body: str, **options):
+    kernel = wb.load_cuda(HEAD + body).k
+    out = np.arange(16 * 1024, dtype=np.int32)
+    return wb.check_kernel(kernel, grid=4, block=256, args=(out,), **options)
+
+
+@pytest.mark.parametrize("name", RACY)
+def test_what_the_order_changes_is_found_within_64_orders(name: str):
+    body, mend = RACY[name]
+    found = [one for one in launched(body, schedules=64) if one.kind == KIND]
+    assert found, name
+    assert "schedule " in found[0].message
+    assert "hold other values than in the usual order" in found[0].message
+    if mend is not None:
+        mended = launched(body.replace("/**/", mend), schedules=16)
+        assert not mended.findings, str(mended)
+
+
+def test_the_same_seed_gives_the_same_order():
+    kernel = compile_cuda(HEAD + RACY["no barrier before the next round"][0], "k")
+    results = []
+    for seed in (3, 3, 4):
+        out = np.zeros(1024, dtype=np.int32)
+        report = Program(kernel.ptx)["k"].launch(4, 256, (out,), schedule=seed)
+        results.append((out.copy(), report.order))
+    (one, order), (same, again), (_, other) = results
+    assert np.array_equal(one, same)
+    assert order == again
+    assert order.changes
+    assert order != other
+
+
+def test_a_finding_names_the_lines_of_a_schedule_with_few_changes():
+    body = """(int *out) { volatile int *p = out;
+    if (threadIdx.x) return;
+    for (int i = 0; i < 4; ++i) { const int old = *p;
+    *p = old + 1; } }"""
+    [found] = [one for one in launched(body, schedules=64) if one.kind == KIND]
+    assert {found.line, found.other_line} <= {2, 3, 4, 5}
+    assert "schedule" in found.message
+    assert "where warp 0 of block" in found.message
+    assert "has to wait, while warp 0 of block" in found.message
+
+
+def test_a_fault_that_one_order_shows_names_its_seed():
+    body = """(int *out) { volatile int *flag = out + 9999; const bool first = threadIdx.x == 0;
+    if (first && blockIdx.x == 0) *flag = 1;
+    if (first && blockIdx.x == 3 && *flag != 1) __trap(); }"""
+    found = launched(body, schedules=64)
+    assert [one.kind for one in found if "(in schedule " in one.message] == ["trap"], str(found)
+
+
+def test_memory_is_put_back_and_sums_of_floats_may_round():
+    kernel = wb.load_cuda(
+        HEAD + "(float *out, const float *x) { atomicAdd(out, x[blockIdx.x * 256 + threadIdx.x]); }"
+    ).k
+    out, x = np.zeros(1, dtype=np.float32), np.random.default_rng(0).standard_normal(1024).astype(np.float32)
+    found = wb.check_kernel(kernel, grid=4, block=256, args=(out, x), schedules=8)
+    assert not found.findings, str(found)
+    assert abs(out[0] - x.sum()) < 1e-3

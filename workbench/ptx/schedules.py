@@ -1,0 +1,278 @@
+"""Runs of one launch in many orders of its blocks and warps, each from a seed, to see whether its results change.
+
+The checks look at what orders two accesses; this looks at values. In each order a warp goes on until it waits, or for a
+random number of instructions, then at times has to let all others go first. Sixteen blocks run at a time, in a random
+order, and each asynchronous copy lands when it is issued, or when it is waited for. The same seed gives the same order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from workbench.errors import KernelFault
+from workbench.ptx.options import coordinates
+from workbench.ptx.report import Finding, LaunchReport
+
+if TYPE_CHECKING:
+    from workbench.ptx.bound import BoundLaunch
+    from workbench.ptx.kernel import DecodedKernel
+
+KIND = "results that the order changes"
+_MOST_BYTES = 1 << 30
+"""Memory of a launch that is kept and put back; a launch with more runs in the usual order alone."""
+_RETURNS_ORDER = re.compile(r"\batom\.|%(clock|globaltimer)")
+_ADDS_FLOATS = re.compile(r"\b(red|multimem|cp\.reduce)\.[\w.:]*\.(f16|bf16|f32|f64)")
+_ROUNDING = 1e-3
+"""Part of the largest element by which sums of floats in another order may differ."""
+
+
+class Place(NamedTuple):
+    """The place of a warp: the index of its block, its own, and the instruction; -1 for none."""
+
+    block: int
+    warp: int
+    pc: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of one run: its seed, how often a warp had to wait, the latest of these, and the one that went on."""
+
+    seed: int
+    changes: int
+    waiting: Place
+    running: Place
+
+    def told(self, kernel: DecodedKernel, launch: BoundLaunch) -> str:
+        """Return the order in words."""
+        text = f"schedule {self.seed}"
+        if not self.changes or self.waiting.pc < 0:
+            return f"{text}, in the order in which its blocks and warps start"
+        stands = f"{_words(kernel, launch, self.waiting)} has to wait"
+        goes_on = f", while {_words(kernel, launch, self.running)} goes on" if self.running.pc >= 0 else ""
+        times = "once" if self.changes == 1 else f"{self.changes} times, the last time"
+        return f"{text}, {times} where {stands}{goes_on}"
+
+
+def explored(launch: BoundLaunch) -> list[Finding]:
+    """Run a launch in as many orders as its options say, and return a finding for the first kinds of difference.
+
+    The launch's memory is put back. Results are compared with those of the usual order: bytes, and sums of floats by
+    atomic operations up to rounding. A kernel that uses what atomic operations return, or a clock, may rightly give
+    other results; for it only faults and deadlocks count.
+    """
+    count, first = launch.options.schedules, launch.options.first_schedule
+    memory = _Memory(launch)
+    if not count or memory.bytes > _MOST_BYTES:
+        return []
+    runs = _Runs(launch, memory)
+    try:
+        usual = runs.outcome(None)
+        found: dict[str, Finding] = {}
+        if usual.fault is None:
+            for seed in range(first, first + count):
+                outcome = runs.outcome(seed)
+                what = runs.difference(usual, outcome)
+                if what and outcome.kind not in found:
+                    found[outcome.kind] = runs.finding(usual, seed)
+        return list(found.values())
+    finally:
+        memory.put_back()
+
+
+def with_orders(report: LaunchReport, found: Sequence[Finding]) -> LaunchReport:
+    """Return a report with the findings of other orders behind its own; those of a kind that it has are left out."""
+    known = {one.kind for one in report.findings}
+    further = [one for one in found if one.kind not in known]
+    return replace(report, findings=[*report.findings, *further]) if further else report
+
+
+def order_of(seed: int | None, changes: int, waiting: tuple[int, int, int], running: tuple[int, int, int]) -> Order:
+    """Return the order of a run from what the core says of it."""
+    assert seed is not None
+    return Order(seed, changes, Place(*waiting), Place(*running))
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    content: list[np.ndarray]
+    fault: KernelFault | None
+    order: Order | None
+
+    @property
+    def kind(self) -> str:
+        return KIND if self.fault is None or self.fault.finding is None else self.fault.finding.kind
+
+
+class _Memory:
+    """The memory that a launch may write, and its content at the beginning."""
+
+    def __init__(self, launch: BoundLaunch):
+        program = launch.runner.program
+        self._views = [_view(host, size) for _, size, host, writable, _ in launch.memory.rows if writable and size]
+        if not launch.memory.has_variables:
+            self._views += [one.reshape(-1).view(np.uint8) for one in program.variables.values() if one.nbytes]
+        self.bytes = sum(one.nbytes for one in self._views)
+        self._kept = [one.copy() for one in self._views] if self.bytes <= _MOST_BYTES else []
+        kinds = {int(value.data_ptr()): value.dtype for value in launch.values if hasattr(value, "data_ptr")}
+        self.floats = [_float_type(kinds.get(one.ctypes.data)) for one in self._views]
+
+    def content(self) -> list[np.ndarray]:
+        return [one.copy() for one in self._views]
+
+    def put_back(self) -> None:
+        for one, kept in zip(self._views, self._kept, strict=False):
+            one[...] = kept
+
+
+class _Runs:
+    """Runs of a launch in its orders, each from the same memory."""
+
+    def __init__(self, launch: BoundLaunch, memory: _Memory):
+        self._launch, self._memory, self._kernel = launch, memory, launch.runner
+        text = text_of(launch.runner)
+        self._compared = not _RETURNS_ORDER.search(text)
+        self._rounds = bool(_ADDS_FLOATS.search(text))
+
+    def outcome(self, seed: int | None, changes: int | None = None) -> _Outcome:
+        """Run in the order of a seed, None for the usual one, with at most so many changes."""
+        self._memory.put_back()
+        options = {
+            "checks": False, "statistics": False, "record_block": None, "schedules": 0, "schedule": seed,
+            "schedule_changes": changes,
+        }  # fmt: skip
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                report = self._launch.run(**options)
+        except KernelFault as fault:
+            return _Outcome([], fault, fault.order)
+        return _Outcome(self._memory.content(), None, report.order)
+
+    def difference(self, usual: _Outcome, other: _Outcome) -> str:
+        """Return how an outcome differs from the usual one; "" if it does not."""
+        if other.fault is not None:
+            return str(other.fault)
+        if not self._compared:
+            return ""
+        for number, (one, there) in enumerate(zip(usual.content, other.content, strict=True)):
+            apart = self._apart(one, there, self._memory.floats[number])
+            if apart.size:
+                return f"{apart.size:,} bytes of {self._name(number)}, the first at byte {apart[0]}"
+        return ""
+
+    def _apart(self, one: np.ndarray, other: np.ndarray, kind: Any) -> np.ndarray:
+        apart = np.flatnonzero(one != other)
+        if not apart.size or not self._rounds:
+            return apart
+        if kind is None:
+            return apart[:0]  # what it holds is not known: it may be sums
+        these, those = (_numbers(values, kind) for values in (one, other))
+        size = one.nbytes // len(these)
+        finite = these[np.isfinite(these)]
+        bound = _ROUNDING * float(np.abs(finite).max(initial=0.0))
+        with np.errstate(invalid="ignore"):
+            near = (np.abs(these - those) <= bound) | (np.isnan(these) & np.isnan(those)) | (these == those)
+        return apart[~near[apart // size]]
+
+    def _name(self, number: int) -> str:
+        names = [one.name for one in self._launch.memory.named() if one.writable and one.size]
+        name = names[number] if number < len(names) else "a variable"
+        places = {f"argument {at}": given for at, given in enumerate(self._launch.names)}
+        return "/".join(places.get(one, one) for one in name.split("/"))
+
+    def finding(self, usual: _Outcome, seed: int) -> Finding:
+        """Return the finding for the order of a seed, with as few changes as show it."""
+        outcome = self._shrunk(usual, seed)
+        order, kernel = outcome.order, self._kernel
+        how = order.told(kernel, self._launch) if order is not None else f"schedule {seed}"
+        if outcome.fault is not None:
+            finding = outcome.fault.finding
+            assert finding is not None
+            return replace(finding, message=f"{finding.message} (in {how})")
+        place = order.waiting if order is not None and order.changes else Place(0, 0, -1)
+        other = order.running if order is not None and order.changes else Place(-1, -1, -1)
+        (source, line), (other_source, other_line) = (_line(kernel, one.pc) for one in (place, other))
+        what = self.difference(usual, outcome)
+        message = f"{kernel.name}: {KIND}: {what}, hold other values than in the usual order ({how})"
+        return Finding(
+            KIND, message, kernel.name, coordinates(max(place.block, 0), self._launch.grid), (0, 0, 0), None, None,
+            line, source, other_line, other_source, _ptx_line(kernel, place.pc), _ptx_line(kernel, other.pc), 1,
+            kernel_line=line, kernel_source=source, other_kernel_line=other_line, other_kernel_source=other_source,
+        )  # fmt: skip
+
+    def _shrunk(self, usual: _Outcome, seed: int) -> _Outcome:
+        """Return the outcome with the fewest changes that a search finds: twice as many until wrong, then halves."""
+        whole = self.outcome(seed)
+        most = whole.order.changes if whole.order is not None else 0
+
+        def differs(changes: int) -> bool:
+            return bool(self.difference(usual, self.outcome(seed, changes)))
+
+        right = -1
+        wrong = next((one for one in _doubling(most) if differs(one)), most)
+        for one in _doubling(wrong):
+            right = one if one < wrong else right
+        while wrong - right > 1:
+            middle = (right + wrong) // 2
+            wrong, right = (middle, right) if differs(middle) else (wrong, middle)
+        found = self.outcome(seed, wrong)
+        return found if self.difference(usual, found) else whole
+
+
+def _doubling(most: int) -> Iterator[int]:
+    yield 0
+    number = 1
+    while number < most:
+        yield number
+        number *= 2
+    yield most
+
+
+def text_of(kernel: Any) -> str:
+    """Return the PTX of a kernel and of all functions of its module."""
+    module = kernel.module
+    bodies = [(kernel.entry.body_start, kernel.entry.body_end)]
+    bodies += [(one.body_start, one.body_end) for one in module.functions.values() if one.body_start is not None]
+    return "\n".join(module.text[begin:end] for begin, end in bodies)
+
+
+def _view(host: int, size: int) -> np.ndarray:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(host))
+
+
+def _float_type(dtype: Any) -> Callable[[np.ndarray], np.ndarray] | None:
+    """Return the function that reads bytes as floats of a torch dtype; None for another dtype."""
+    if dtype is None or not getattr(dtype, "is_floating_point", False):
+        return None
+    import torch
+
+    return lambda content: torch.from_numpy(content.copy()).view(dtype).double().numpy()
+
+
+def _numbers(content: np.ndarray, kind: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    return kind(content)
+
+
+def _line(kernel: Any, pc: int) -> tuple[str, int | None]:
+    source, line = kernel.source_of(pc) if pc >= 0 else ("", None)
+    return source, line or None
+
+
+def _ptx_line(kernel: Any, pc: int) -> int:
+    statement = kernel.decoded.code[pc].statement if 0 <= pc < len(kernel.decoded.code) else None
+    return statement.line if statement else 0
+
+
+def _words(kernel: Any, launch: BoundLaunch, place: Place) -> str:
+    source, line = _line(kernel, place.pc)
+    at = f"{source}:{line}" if line else f"PTX line {_ptx_line(kernel, place.pc)}"
+    block = coordinates(place.block, launch.grid)
+    return f"warp {place.warp} of block {block} at {at}"
