@@ -37,7 +37,8 @@ _LOOPBACK = "127.0.0.1"
 @click.option("--seconds", default=60.0, show_default=True, help="Limit of loading, and of each run, in CPU time.")
 @click.option("--memory", "memory_mib", default=4096, show_default=True, metavar="MIB", help="Limit of a process.")
 @without("elsewhere", "Leave out inputs of other magnitudes and structures.")
-@click.option("--sandbox", is_flag=True, help="Run candidates of ops without network, files read-only (bubblewrap).")
+@click.option("--schedules", default=0, show_default=True, help="Also run in so many other orders of blocks and warps.")
+@click.option("--sandbox", is_flag=True, help="Run a candidate's code without network, files read-only (bubblewrap).")
 @click.option("--full", is_flag=True, help="Judge problems in KernelBench's format at their own sizes.")
 @click.option("--skip-torch-compile", is_flag=True, help="Leave out the reference's time by torch.compile.")
 def serve(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import hashlib
 import hmac
 import os
@@ -29,6 +30,7 @@ PUZZLES = "puzzles"
 _NOT_AN_OP = ("paged_read",)
 """Puzzles whose specification works on the CPU alone, so that no op can be made of it."""
 
+_OF_KERNELBENCH = ("full", "torch_compile", "model")
 _DEFINES = {"Model", "get_inputs", "get_init_inputs"}
 
 
@@ -44,6 +46,7 @@ class JudgingOptions:
     seconds: float = SECONDS
     memory_mib: int = MEMORY_MIB
     elsewhere: bool = True
+    schedules: int = 0
     sandbox: bool = False
     full: bool = False
     torch_compile: bool = True
@@ -78,14 +81,13 @@ class Problem:
     def options(self, given: JudgingOptions, secret: bytes, variant: str = "") -> dict[str, Any]:
         """Return the options of a judgement; the seeds are always the same for a secret and a problem."""
         seeds = [_seed(secret, self.sha256, number) for number in range(given.seeds)]
-        found: dict[str, Any] = {"seeds": seeds, "seconds": given.seconds, "memory_mib": given.memory_mib}
+        found = dataclasses.asdict(given) | {"seeds": seeds}
         if self.kind == "kernelbench":
-            names = ("elsewhere", "full", "torch_compile", "model")
-            return found | {name: getattr(given, name) for name in names}
-        elsewhere = given.elsewhere and self.kind != "puzzle"  # a puzzle asks for its own sizes alone
-        return found | {
-            "elsewhere": elsewhere, "sandbox": given.sandbox, "variants": variant or None, "cases": None,
-        }  # fmt: skip
+            return found
+        for name in _OF_KERNELBENCH:
+            del found[name]
+        found["elsewhere"] &= self.kind != "puzzle"  # which asks for its own sizes alone
+        return found | {"variants": variant or None, "cases": None}
 
     def task(self, options: Mapping[str, Any]) -> JudgingTask:
         """Return the task of a worker, without its candidate."""
