@@ -110,7 +110,7 @@ class Replay:
         dtype, sizes, strides, address, high = self._place(row)
         if not high:
             return torch.empty_strided(sizes, strides, dtype=dtype, device="cuda")
-        storage = torch._C._construct_storage_from_datactypes.c_void_p(address, torch.device("cuda", 0), high)
+        storage = torch._C._construct_storage_from_data_pointer(address, torch.device("cuda", 0), high)
         made = torch.empty(0, dtype=dtype, device="cuda").set_(storage, 0, sizes, strides)
         if row.get("conj"):
             made = made.conj()
@@ -165,11 +165,11 @@ class Replay:
         function, shared, flags = functions[name], numbers[7], numbers[11]
         if shared > 48 << 10:
             self._call("cuFuncSetAttribute", function, _DYNAMIC_SHARED, shared)
-        asked: list[tuple[int, Sequence[int]]] = [(_COOPERATIVE, (1,))] * (flags & 1) + [(_PROGRAMMATIC, (1,))] * (
-            flags >> 1 & 1
-        )
-        asked += [(_CLUSTER, tuple(numbers[8:11]))] if any(numbers[8:11]) else []
-        attributes = (_Attribute * len(asked))(*[_Attribute(id, 0, (_u32 * 16)(*value)) for id, value in asked])
+        given: dict[int, Sequence[int]] = {
+            _COOPERATIVE: (flags & 1,), _PROGRAMMATIC: (flags >> 1 & 1,), _CLUSTER: numbers[8:11],
+        }  # fmt: skip
+        asked = {number: value for number, value in given.items() if any(value)}
+        attributes = (_Attribute * len(asked))(*[_Attribute(id, 0, (_u32 * 16)(*value)) for id, value in asked.items()])
         stream = torch.cuda.current_stream().cuda_stream
         config = _Config(
             (_u32 * 3)(*numbers[1:4]), (_u32 * 3)(*numbers[4:7]), shared, stream, attributes, len(asked)

@@ -195,8 +195,7 @@ def _changed(request: Mapping[str, Any], description: Description, name: str, no
         raise Meaningless("its declaration refuses these sizes")
     changed = _changed_cases.get(content, _case(content).override(seed=seed), name)
     index = len(ORDERS) - 1
-    own = isinstance(changed, DeclaredCase)
-    problem = changed.problem() if own else _case(content).problem(request["config"])
+    problem = changed.problem() if isinstance(changed, DeclaredCase) else _case(content).problem(request["config"])
     buffers = Buffers(changed.inputs(problem), launches.workspace, index, launches.contiguous)
     loaded = _loaded(tuple(description.programs))
     notes |= _launch_all(launches, loaded, buffers, ORDERS[index], OwnDeadline(request["seconds"]))
