@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from candidates import CUDA, PYTHON
 from fastapi import FastAPI
 from running import Running, free_port
+from served_candidates import CUDA, PYTHON
 
 from workbench.service.adapters.answers import candidate_of, prompt_of
 from workbench.service.client import ServiceClient, ServiceError

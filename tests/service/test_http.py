@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from candidates import CANDIDATES
 from fakes import fake
 from fastapi.testclient import TestClient
+from served_candidates import CANDIDATES
 
 from workbench.driver.torch_device.library import installed_torch
 from workbench.errors import ArgumentError

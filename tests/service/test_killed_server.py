@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from candidates import CANDIDATES
 from running import Running
+from served_candidates import CANDIDATES
 
 from workbench.service.client import ServiceClient
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from fenced import block
 
 from workbench.errors import ArgumentError
 from workbench.judge import OUTCOMES, Judgement, Verdict
@@ -15,6 +17,7 @@ from workbench.service.rewards import CHEATS, WEIGHTS, reward_of
 from workbench.service.stages import FAILS, NOT_THE_CANDIDATE, STAGES, stages_of
 from workbench.service.static_stages import FORBIDDEN, static_stages
 
+PAGE = (Path(__file__).parents[2] / "docs" / "SERVICE.md").read_text()
 PARSED = (VerdictStage("parses", "passed", 1.0, 0.0), VerdictStage("imports", "passed", 1.0, 0.0))
 PROBLEM = """
 import torch
@@ -101,6 +104,17 @@ def test_a_reward_is_replaced_by_name(monkeypatch):
     for wrong in ("own_rewards", "own_rewards:none", "no_such_module:f", "own_rewards:PROBLEM"):
         with pytest.raises(ArgumentError, match="reward: got"):
             reward_of(wrong)
+
+
+def test_the_page_has_the_weights_and_a_reward_that_works():
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| ([\d.]+) \|$", PAGE, re.MULTILINE))
+    assert {name: float(weight) for name, weight in rows.items()} == WEIGHTS
+    names: dict = {}
+    exec(block(PAGE, "python", "def speedup"), names)
+    times = {"predicted_seconds": 2e-6, "torch_compile_seconds": 3e-6}
+    assert names["speedup"](result(verdict("ok", **times))) == pytest.approx(1.5)
+    assert names["speedup"](result(verdict("race"))) == 0
+    assert all(f"`{one}`" in PAGE for one in CHEATS)
 
 
 @pytest.mark.parametrize(

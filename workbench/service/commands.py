@@ -12,12 +12,13 @@ from workbench.base.terminal import say
 from workbench.errors import MissingToolError
 
 _LOOPBACK = "127.0.0.1"
+_GRACE_SECONDS = 3
 
 
 @click.command()
 @click.argument("problems", nargs=-1, required=True)
 @click.option("--host", default=_LOOPBACK, show_default=True, help="Address to listen at; others can reach 0.0.0.0.")
-@click.option("--port", default=8765, show_default=True, help="Port to listen at; 0 takes a free one.")
+@click.option("--port", default=8765, show_default=True, help="Port to listen at.")
 @click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
@@ -79,7 +80,14 @@ def serve(
         executor = _cluster(dask)
     with Service(folder, served, options, executor) as service:
         say(f"{len(served)} problems; tokens in {file}; http://{host}:{port}/docs")
-        uvicorn.run(application(service, known), host=host, port=port, log_level="warning")
+        # Open polls and streams would hold up its end: their clients ask again.
+        uvicorn.run(
+            application(service, known),
+            host=host,
+            port=port,
+            log_level="warning",
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
 
 
 def _cluster(address: str) -> Any:
