@@ -22,7 +22,8 @@ import uvicorn
 
 from workbench.errors import WorkbenchError
 from workbench.judge import Judgement, Verdict
-from workbench.service import Client, Problems, Service, ServiceOptions, application
+from workbench.service import Client, Problems, Service, ServiceOptions
+from workbench.service.app import application
 from workbench.service.client import ServiceClient, ServiceError
 from workbench.service.clients import Clients
 from workbench.service.judging import Work, record

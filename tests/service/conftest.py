@@ -1,30 +1,7 @@
-"""Servers for the tests of the service."""
+"""Tests of HTTP and of adapters need the extra ``serve``; those of the queue and of the stages do not."""
 
-from __future__ import annotations
+from importlib.util import find_spec
 
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+_NEEDED = ("fastapi", "httpx", "prometheus_client", "uvicorn")
 
-import pytest
-
-for needed in ("fastapi", "prometheus_client", "uvicorn"):
-    pytest.importorskip(needed, reason='python -m pip install -e ".[serve]"')
-
-from running import Running  # noqa: E402
-
-FOLDER = Path(__file__).parent
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    """Start ``workbench serve`` with these words; its state is in ``tmp_path``."""
-    made: list[Running] = []
-
-    def start(*words: str, state: Path = tmp_path / "state") -> Running:
-        made.append(Running([sys.executable, "-m", "workbench.cli", "serve", *words], state))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.kill()
+collect_ignore = [] if all(map(find_spec, _NEEDED)) else ["test_adapters.py", "test_http.py", "test_killed_server.py"]

@@ -14,7 +14,8 @@ from served_candidates import CANDIDATES
 
 from workbench.driver.torch_device.library import installed_torch
 from workbench.errors import ArgumentError
-from workbench.service import JudgingOptions, Problems, Service, ServiceOptions, application
+from workbench.service import JudgingOptions, Problems, Service, ServiceOptions
+from workbench.service.app import application
 from workbench.service.clients import Clients
 from workbench.service.stages import STAGES
 

@@ -1,9 +1,9 @@
 """The judge as a service: candidates come in over HTTP, verdicts with stages and a reward go out.
 
 `service` begins it: `Service` has the queue, the workers and the store, and knows no HTTP, which is in `app`, by
-FastAPI. `problems` has the problems behind ids; `stages` makes stages of verdicts, `rewards` a number of stages.
-`client` is for programs that submit, and imports nothing of the workbench; `adapters` are environments of others over
-that client.
+FastAPI, an extra. `problems` has the problems behind ids; `stages` makes stages of verdicts, `rewards` a number of
+stages. `client` is for programs that submit, and imports nothing of the workbench; `adapters` are environments of
+others over that client.
 """
 
 from typing import TYPE_CHECKING
@@ -25,14 +25,12 @@ _LAZY = {
     "Submission": "workbench.service.service",
     "Ticket": "workbench.service.tickets",
     "WEIGHTS": "workbench.service.rewards",
-    "application": "workbench.service.app",
     "staged": "workbench.service.rewards",
 }
 
 __all__ = [*_LAZY]
 
 if TYPE_CHECKING:
-    from workbench.service.app import application as application
     from workbench.service.clients import Client as Client
     from workbench.service.problems import JudgingOptions as JudgingOptions
     from workbench.service.problems import Problems as Problems
