@@ -7,6 +7,7 @@ import torch
 
 import workbench as wb
 from workbench.judge import Judge
+from workbench.ops.declared.elsewhere import Meaningless
 
 ROWS, COLS = 4, 48
 HEAD = f'#define COLS {COLS}\nextern "C" __global__ void f'
@@ -100,8 +101,8 @@ RIGHT = {
 COUNT = "(int *out, const int *ids) { if (blockIdx.x == 0) STEP; }"
 COUNTS = {
     "an addition": ("atomicAdd(out + ids[threadIdx.x], 1)", set()),
-    "a store": ("out[ids[threadIdx.x]] = 1", {"repeated", "extreme"}),
-    "an exchange": ("atomicExch(out + ids[threadIdx.x], 1)", {"repeated", "extreme"}),
+    "a store": ("out[ids[threadIdx.x]] = 1", {"repeated", "skewed", "extreme"}),
+    "an exchange": ("atomicExch(out + ids[threadIdx.x], 1)", {"repeated", "skewed", "extreme"}),
     "the last bin left out": ("if (ids[threadIdx.x] < 4095) atomicAdd(out + ids[threadIdx.x], 1)", {"extreme"}),
 }
 
@@ -151,3 +152,11 @@ def test_repeated_and_extreme_indices(name: str):
         then=[wb.step("f", grid=1, block=16, args=("out", "ids"))],
     )
     assert found == expected
+
+
+def test_what_a_fact_excludes_is_not_tried():
+    op = wb.op(lambda index: index * 2, name="doubled", facts={"index": "distinct"})
+    op.case("drawn", index=wb.randint(0, 1 << 20, 2))
+    with pytest.raises(Meaningless, match="its facts exclude it"):
+        op.case("drawn").elsewhere("repeated").require_meaning()
+    op.case("drawn").elsewhere("extreme").require_meaning()

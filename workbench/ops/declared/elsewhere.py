@@ -19,8 +19,10 @@ from typing import Any
 
 import torch
 
+from workbench.errors import ArgumentError
 from workbench.ops.declared.problem import DeclaredProblem, DeclaredTensors
 from workbench.ops.tensors.checks import real_parts
+from workbench.ops.tensors.data_facts import check_facts
 from workbench.ops.tensors.inputs import Input
 from workbench.ops.values import Check
 
@@ -104,12 +106,22 @@ CHANGES: Mapping[str, InputChange] = {
     "inf": InputChange("infinite in a place of every second row", lambda v, _: _with(v, torch.inf), special=True),
     "minus_inf": InputChange("-inf in the whole first row", lambda v, _: _first_row(v, -torch.inf), special=True),
     "repeated": InputChange("one index again and again", None, lambda i, *_: i.flatten()[:1].expand(i.shape).clone()),
+    "skewed": InputChange("few of the indices most of the time", None, lambda i, low, _: low + _skewed(i - low)),
     "extreme": InputChange("the least and the largest index", None, lambda i, low, high: _extremes(i, low, high)),
 }
 """Changes of inputs by name."""
 
 _NUDGES = 3
 _SLACK = 16.0
+
+
+def _skewed(indices: torch.Tensor) -> torch.Tensor:
+    """Return indices from 0 on of which the small ones occur most, about as by Zipf's law."""
+    most = int(indices.max()) if indices.numel() else 0
+    drawn = torch.linspace(0, 1, max(indices.numel(), 1), dtype=torch.float64)[: indices.numel()]
+    ranks = torch.exp(drawn * torch.log(torch.tensor(most + 1.0, dtype=torch.float64))) - 1
+    mixed = torch.arange(indices.numel()) * 7919 % max(indices.numel(), 1)
+    return ranks.floor().to(indices.dtype)[mixed].reshape(indices.shape)
 
 
 def _extremes(indices: torch.Tensor, low: int, high: int) -> torch.Tensor:
@@ -160,6 +172,10 @@ class Elsewhere:
         before, after = self._case.arguments(), self._arguments
         if all(_same(before[name], after[name]) for name in before):
             raise Meaningless("no input changes")
+        try:
+            check_facts(self.contract.facts, after)
+        except ArgumentError as error:
+            raise Meaningless(f"its facts exclude it: {error}") from error
         if not self._change.special and any(_finite(before[name]) and not _finite(after[name]) for name in before):
             raise Meaningless("an input is too large for its type")
         try:
