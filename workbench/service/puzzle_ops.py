@@ -22,7 +22,7 @@ def op_of(puzzle: Puzzle) -> Op:
     A candidate is CUDA C++ or a ``@triton.jit`` function under the puzzle's name, with the puzzle's parameters. The
     puzzle's goals are not part of a judgement.
     """
-    found = declared(puzzle.spec, name=puzzle.name, outputs=puzzle.outputs)
+    found = declared(puzzle.spec, name=puzzle.name, outputs=puzzle.outputs, exact_sizes=True)
     for sizes in puzzle.sizes:
         label = ", ".join(f"{name}={size}" for name, size in sizes.items())
         found.case(label, **puzzle.inputs, **sizes)
