@@ -104,7 +104,11 @@ def test_refusals_have_statuses_and_messages(faked):
     assert faked.get(f"/tickets/{held['ticket']}", headers=TRAINER).status_code == 404
     assert faked.post("/submissions", json=body | {"problem": "none"}, headers=TRAINER).status_code == 404
     assert faked.post("/submissions", json=body | {"language": "rust"}, headers=TRAINER).status_code == 422
-    assert faked.post("/submissions", json=body | {"priority": 4}, headers=TRAINER).status_code == 422
+    for priority in (4, -(1 << 70)):
+        assert faked.post("/submissions", json=body | {"priority": priority}, headers=TRAINER).status_code == 422
+    for name in ("text", "variant"):
+        lone = json.dumps(body | {name: "\ud800"})
+        assert faked.post("/submissions", content=lone, headers=TRAINER).status_code == 422
     faked.delete(f"/tickets/{held['ticket']}", headers=SMALL)
 
 

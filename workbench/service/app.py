@@ -27,6 +27,9 @@ from workbench.service.watching import Watching
 LONGEST_WAIT = 60.0
 """Longest wait of one poll, in seconds."""
 
+LOWEST_PRIORITY = -(1 << 31)
+"""The store has priorities in 64 bits."""
+
 RETRY_SECONDS = 5
 """Seconds after which a client that reached its limit is asked to try again."""
 
@@ -40,7 +43,9 @@ class SubmissionBody(BaseModel):
     text: str = Field(description="The candidate's source.")
     language: str = Field("python", description='"python" (Triton, load_inline, declare(op)) or "cuda".')
     variant: str = Field("", description="For CUDA C++: the op's own variant whose source it replaces.")
-    priority: int = Field(0, description="Higher ones are judged first; the client's table bounds it.")
+    priority: int = Field(
+        0, ge=LOWEST_PRIORITY, description="Higher ones are judged first; the client's table bounds it."
+    )
 
 
 class StageBody(BaseModel):

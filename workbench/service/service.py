@@ -206,6 +206,9 @@ class Service:
         size = len(given.text.encode(errors="replace"))
         if not given.text.strip() or size > LONGEST_TEXT:
             raise ArgumentError("text", f"{size:,} bytes", f"1 to {LONGEST_TEXT:,}", "Submit one candidate's source.")
+        for name, value in (("text", given.text), ("variant", given.variant)):
+            if not value.isascii() and value != value.encode(errors="replace").decode():
+                raise ArgumentError(name, "half of a surrogate pair", "text that UTF-8 can encode", "Correct the JSON.")
         options = problem.options(self.options.judging, self._secret, given.variant)
         forbidden = self.options.forbidden
         about = (problem.sha256, given.language, given.text, *map(canonical, (options, forbidden, dict(versions()))))
