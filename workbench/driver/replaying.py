@@ -165,9 +165,9 @@ class Replay:
         function, shared, flags = functions[name], numbers[7], numbers[11]
         if shared > 48 << 10:
             self._call("cuFuncSetAttribute", function, _DYNAMIC_SHARED, shared)
-        asked: list[tuple[int, Sequence[int]]] = [(_COOPERATIVE, (1,))] * (flags & 1) + [(_PROGRAMMATIC, (1,))] * (
-            flags >> 1 & 1
-        )
+        asked: list[tuple[int, Sequence[int]]] = []
+        asked += [(_COOPERATIVE, (1,))] if flags & 1 else []
+        asked += [(_PROGRAMMATIC, (1,))] if flags >> 1 & 1 else []
         asked += [(_CLUSTER, tuple(numbers[8:11]))] if any(numbers[8:11]) else []
         attributes = (_Attribute * len(asked))(*[_Attribute(id, 0, (_u32 * 16)(*value)) for id, value in asked])
         stream = torch.cuda.current_stream().cuda_stream
