@@ -7,6 +7,8 @@ import torch
 
 import workbench as wb
 from workbench.judge import Judge, Judgement
+from workbench.judge.outcomes import of_finding
+from workbench.ptx.schedules import KIND
 
 SUMS = """extern "C" __global__ void sums(float *out, const float *x, int n) {
   float s = 0;
@@ -130,3 +132,4 @@ def test_a_schedule_shows_what_the_checks_and_the_two_orders_hide(add: str):
         found = judge.check()
     assert found.outcome == ADDED[add], str(found)
     assert found.ok or "schedule " in found.verdicts[0].message
+    assert of_finding(KIND) == "race"

@@ -23,7 +23,7 @@ class ChangedCases:
         self._cases: dict[bytes, Any] = {}
         self._kept: dict[tuple[bytes, str], Elsewhere | DeclaredCase | Meaningless] = {}
 
-    def get(self, content: bytes, case: Any, change: str) -> Elsewhere | DeclaredCase:
+    def get(self, content: bytes, case: Any, change: str) -> Any:
         """Return a case, whose ``content`` identifies it but for the seed, with its inputs or sizes changed.
 
         Raises Meaningless where there is nothing to compare with.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from workbench.ptx.schedules import KIND as SCHEDULED
-
 OK = "ok"
 
 OUTCOMES: Mapping[str, tuple[int, str]] = MappingProxyType(
@@ -59,7 +57,7 @@ _OF_FINDINGS = {
     "barrier misuse": "barrier",
     "mbarrier misuse": "barrier",
     "deadlock": "barrier",
-    SCHEDULED: "race",
+    "results that the order changes": "race",
     "timeout": "timeout",
 }
 
