@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,7 +158,7 @@ def test_real_candidates_get_their_outcomes_and_the_same_verdict_again(problems,
     for one in found:
         assert [stage["name"] for stage in one["stages"]] == list(STAGES)
         assert "seed" not in (one["message"] or "").replace("a seed", "")
-        assert str(Path(__file__).parent) not in json.dumps(one)
+        assert not re.search(r"/served/|served_ops|tests/service", json.dumps(one))
     rewards = {outcome: one["reward"] for (_, outcome, _), one in zip(given, found, strict=True)}
     assert rewards["ok"] == 1
     assert rewards["not_parsed"] == rewards["no_kernel"] == 0

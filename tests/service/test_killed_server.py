@@ -15,7 +15,7 @@ from workbench.service.client import ServiceClient
 
 FOLDER = Path(__file__).parent
 COUNT = 100
-"""Candidates; 1,024 take some minutes more on two cores."""
+"""Candidates; 1,024 took 605 s on two cores shared with six other processes, without the judging one by one."""
 
 OPTIONS = ("--seconds", "2", "--memory", "1024")
 

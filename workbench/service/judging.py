@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from workbench.base.home import cache_part
@@ -53,26 +54,27 @@ def judge_work(work: Work) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
     if isinstance(found, str):
         return record("not_judged", found, stages)
-    shown = _shown(found, file.name)
+    shown = _shown(found, file)
     first = shown.first_failure
     return record(shown.outcome, "" if first is None else first.message, stages, shown)
 
 
-def _shown(found: Judgement, name: str) -> Judgement:
+def _shown(found: Judgement, file: Path) -> Judgement:
     """Return a judgement without the server's paths, without seeds, which foretell inputs, and without addresses.
 
     Addresses depend on what the worker did before; the same candidate gets the same verdict.
     """
+    folder = f"{file.parent}/"
     verdicts = (
         replace(
             one,
             seeds=(),
-            message=_plain(one.message),
+            message=_plain(one.message.replace(folder, "")),
             findings=tuple(replace(finding, message=_plain(finding.message)) for finding in one.findings),
         )
         for one in found
     )
-    return replace(found, candidate=name, op_file="", verdicts=tuple(verdicts))
+    return replace(found, candidate=file.name, op_file="", verdicts=tuple(verdicts))
 
 
 def _plain(message: str) -> str:
