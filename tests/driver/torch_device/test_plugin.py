@@ -16,6 +16,7 @@ from workbench import pytest_plugin
 from workbench.driver.torch_device import library
 from workbench.driver.torch_device.library import installed_torch
 
+_OPTIONS = ("gpu_check", "gpu_schedules", "gpu_trace", "gpu_first_config", "gpu_seconds_limit")
 REPOSITORY = Path(__file__).with_name("repository")
 KERNELS = "kernels/triton_kernels.py"
 MARKED = """
@@ -141,10 +142,16 @@ def test_without_the_option_nothing_is_simulated(repository: Path):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("gpu_check", True), ("gpu_trace", "pages"), ("gpu_first_config", True), ("gpu_seconds_limit", 3.0)],
+    [
+        ("gpu_check", True),
+        ("gpu_schedules", 8),
+        ("gpu_trace", "pages"),
+        ("gpu_first_config", True),
+        ("gpu_seconds_limit", 3.0),
+    ],
 )
 def test_options_that_need_another(option: str, value: object):
-    options = dict.fromkeys(("simulated_gpu", "gpu_check", "gpu_trace", "gpu_first_config", "gpu_seconds_limit"))
+    options = dict.fromkeys(("simulated_gpu", *_OPTIONS))
     config = SimpleNamespace(known_args_namespace=SimpleNamespace(**options | {option: value}))
     with pytest.raises(pytest.UsageError, match=f"--{option.replace('_', '-')} needs --simulated-gpu"):
         pytest_plugin.pytest_load_initial_conftests(config)
