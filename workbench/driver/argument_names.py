@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.driver import recording
+from workbench.driver.records import recording
 from workbench.ptx.decode import readable
 from workbench.toolchain.source import declared_kernels
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.watching import watched
-from workbench.driver import recording
+from workbench.driver.records import recording
 from workbench.ptx.buffers import described, span_of
 from workbench.ptx.extents import Extent
 

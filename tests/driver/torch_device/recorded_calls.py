@@ -18,8 +18,8 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from workbench.driver import recording  # noqa: E402
 from workbench.driver.library_files import library_path  # noqa: E402
+from workbench.driver.records import recording  # noqa: E402
 
 PTX = b"""
 .version 7.8
@@ -148,7 +148,7 @@ def repeat(folder):
     from workbench.analysis.device_models import device_model
     from workbench.analysis.launches import Launches
     from workbench.analysis.watching import Watch, watch
-    from workbench.driver.replaying import Replay
+    from workbench.driver.records.replaying import Replay
 
     launches = Launches()
     watch(Watch(launches, device_model("h100-sxm"), checks=True))
@@ -181,7 +181,7 @@ def operation(name, overload, arguments, results=()):
 
 
 def bad(folder):
-    from workbench.driver.replaying import Replay
+    from workbench.driver.records.replaying import Replay
 
     replay, here = Replay(), recording.FIRST_ADDRESS
     tensor = {"type": "float32", "address": here, "sizes": [4], "strides": [1]}

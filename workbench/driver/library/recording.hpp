@@ -2,7 +2,7 @@
 // repeats it.
 //
 // An entry is `LogEntry`, its numbers (u64 each), and its bytes. All addresses are those of the
-// device. workbench.driver.replaying reads the log.
+// device. workbench.driver.records.replaying reads the log.
 #pragma once
 #include "driver.hpp"
 

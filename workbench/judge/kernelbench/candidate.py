@@ -1,7 +1,8 @@
 """The solution's process: torch's simulated device, ``ModelNew`` on it, one call after the other.
 
-Nothing here decides or is believed. What the process does to its device is recorded (`workbench.driver.recording`); the
-judge repeats the record in a process that the solution never enters, with inputs that this one has not seen.
+Nothing here decides or is believed. What the process does to its device is recorded, by
+`workbench.driver.records.recording`; the judge repeats the record in a process that the solution never enters, with
+inputs that this one has not seen.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 
 from workbench.base.processes.ending import limit_memory
 from workbench.base.processes.forking import Main
-from workbench.driver import recording
+from workbench.driver.records import recording
 from workbench.judge import confinement
 from workbench.judge.kernelbench.seeding import seeded
 from workbench.ops.files import run_file

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from workbench.base.processes.process import START_SECONDS, BadAnswer
-from workbench.driver.recording import ALIGNMENT, FIRST_ADDRESS
+from workbench.driver.records.recording import ALIGNMENT, FIRST_ADDRESS
 from workbench.judge.kernelbench.candidate import RECORDS
 from workbench.judge.kernelbench.nursery import SolutionNursery
 from workbench.judge.kernelbench.reference import Reference

@@ -18,7 +18,7 @@ from workbench.analysis.launches import Launches
 from workbench.analysis.watching import Watch, watch
 from workbench.base.processes.ending import limit_memory
 from workbench.base.processes.forking import Main
-from workbench.driver.replaying import BadLog, Replay, Unrepeatable
+from workbench.driver.records.replaying import BadLog, Replay, Unrepeatable
 from workbench.judge.launching import finding_record
 from workbench.ptx.findings import ORDER
 

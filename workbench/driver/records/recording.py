@@ -1,7 +1,7 @@
 """A log of all that this process does to the memory of its simulated device, which another process can repeat.
 
-The driver's library and torch's operators write the entries (library/recording.hpp); `workbench.driver.replaying`
-reads them. A log is bytes from a process that need not be trusted.
+The driver's library and torch's operators write the entries (library/recording.hpp), which
+`workbench.driver.records.replaying` reads. A log is bytes from a process that need not be trusted.
 """
 
 from __future__ import annotations

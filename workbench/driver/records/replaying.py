@@ -1,7 +1,8 @@
 """A recorded process repeated in this one: its memory at the same addresses, its copies, operators and launches.
 
-The log (`workbench.driver.recording`) need not be trusted: what it touches is memory that the log itself allocated, and
-what is no entry raises `BadLog`. Between two logs the caller may write other values into the tensors of the process.
+The log (`workbench.driver.records.recording`) need not be trusted: what it touches is memory that the log itself
+allocated, and what is no entry raises `BadLog`. Between two logs the caller may write other values into the tensors of
+the process.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from workbench.driver.argument_names import give_names
 from workbench.driver.library_files import library_path
 from workbench.driver.passed_tensors import passing
-from workbench.driver.recording import FIRST_ADDRESS
+from workbench.driver.records.recording import FIRST_ADDRESS
 from workbench.errors import WorkbenchError
 
 _OWN_ADDRESSES = 0x1400 << 32  # those of the process that repeats it, which has memory of its own
