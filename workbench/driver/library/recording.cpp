@@ -51,7 +51,7 @@ void log_launch(const KernelNode& node) {
                 node.bytes.data() + function.offsets[i], function.sizes[i]);
   }
   const u64 flags =
-      (launch.cooperative ? kCooperative : 0) | (launch.programmatic ? kProgrammatic : 0);
+      (launch.cooperative ? u64{kCooperative} : 0) | (launch.programmatic ? u64{kProgrammatic} : 0);
   log(Logged::launch,
       {function.module, launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0],
        launch.block[1], launch.block[2], launch.dynamic_shared, launch.cluster[0],
