@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -47,6 +48,24 @@ def test_a_result_that_cannot_be_sent_is_an_error_and_the_process_stays(worker: 
     with pytest.raises(RemoteError, match="cannot pickle"):
         worker.call(threading.Lock)
     assert worker.call(os.getpid) == before
+
+
+def test_closing_ends_a_call_that_begins_at_the_same_time():
+    for _ in range(8):
+        worker = Worker()
+        call = threading.Thread(target=_paused, args=(worker,))
+        call.start()
+        wait_until(lambda: _ended(worker, call))  # the call may begin after the worker was closed
+
+
+def _paused(worker: Worker) -> None:
+    with contextlib.suppress(ProcessEnded, ProcessStartError):
+        worker.call(signal.pause)
+
+
+def _ended(worker: Worker, call: threading.Thread) -> bool:
+    worker.close()
+    return not call.is_alive()
 
 
 def test_what_hangs_is_ended_at_its_limit_and_the_next_call_has_a_new_process(worker: Worker):

@@ -24,6 +24,8 @@ from workbench.errors import WorkbenchError
 
 _Result = TypeVar("_Result")
 
+_KILL_AGAIN_SECONDS = 0.05
+
 
 class RemoteError(WorkbenchError):
     """A call raised an exception that cannot be sent back; the message has its text and place."""
@@ -77,8 +79,12 @@ class Worker:
     def close(self) -> None:
         """End the process, whatever it is doing; a call that another thread waits for raises ProcessEnded."""
         self.kill()
-        with self._calling:
+        while not self._calling.acquire(timeout=_KILL_AGAIN_SECONDS):
+            self.kill()  # again: a call may have begun its process since
+        try:
             self._end()
+        finally:
+            self._calling.release()
 
     def kill(self) -> None:
         """Kill the process, if there is one, without waiting: a call under way raises ProcessEnded."""
