@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -55,7 +56,7 @@ def test_closing_ends_a_call_that_begins_at_the_same_time():
         worker = Worker()
         call = threading.Thread(target=_paused, args=(worker,))
         call.start()
-        wait_until(lambda: _ended(worker, call))  # the call may begin after the worker was closed
+        wait_until(functools.partial(_ended, worker, call))  # the call may begin after the worker was closed
 
 
 def _paused(worker: Worker) -> None:
