@@ -279,6 +279,7 @@ def _sizes_in(distance: Linear) -> list[Place]:
 
 
 def differ(question: Question, indices: Sequence[Term]) -> str:
+    """Return the condition that not all indices of two threads are the same."""
     return any_of([f"(not {question.same(one)})" for one in indices if one.parts])
 
 
@@ -323,6 +324,7 @@ def _name(base: str) -> str:
 
 
 def does(one: ThreadAccess) -> str:
+    """Return what an access does, with its line."""
     return f"{line_of(one.statement)} {one.verb} {_name(one.base)}"
 
 
