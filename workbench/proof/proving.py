@@ -208,7 +208,11 @@ def _queries(family: Family, specification: Specification, effort: Effort) -> Qu
     """Execute the kernel and return the questions; a kernel whose threads have roles once for each."""
     execution = Execution(family.module, family.kernel.name, specification, effort)
     execution.run()
-    return RoleQueries(in_roles(execution, family.module)) if has_roles(execution) else Queries(execution)
+    return (
+        RoleQueries(in_roles(execution, family.module), family.kernel.ptx)
+        if has_roles(execution)
+        else Queries(execution)
+    )
 
 
 def _preconditions(made: Specification) -> tuple[str, ...]:
