@@ -15,7 +15,7 @@ Value = Term | Predicate | None
 
 COPIES, STORES = "copies", "stores"
 QUEUES = (COPIES, STORES)
-"""What a thread issues in groups and waits for: ``cp.async``, and bulk stores."""
+"""Queues of what a thread issues in groups and waits for: ``cp.async``, and bulk stores."""
 
 
 @dataclass(frozen=True)
