@@ -29,6 +29,7 @@ FAMILIES = {
             "b": "TensorMap(float16[8, k], [8, 64], swizzle=128)",
         },
     },
+    "elected": {"grid": 1, "block": 64, "args": {"out": "float32[2]"}},
     "grouped": {"grid": 1, "block": 128, "args": dict.fromkeys(("out", "x"), "float32[128]")},
 }  # fmt: skip
 LONG = ("counted_ring", "ring")
@@ -70,6 +71,7 @@ def test_the_machine_finds_nothing_in_right_kernels(name):
             *(wb.TensorMap.of(one, (len(one), 64), swizzle=128) for one in (a, b)),
             tiles,
         ]
+        args["elected"] = [torch.zeros(2)]
         given = args.get(name, [torch.zeros(128), torch.randn(128)])
         report = wb.check_kernel(getattr(module(), name), grid=1, block=threads, args=given)
         assert report.ok, report
@@ -77,7 +79,7 @@ def test_the_machine_finds_nothing_in_right_kernels(name):
 
 REFUTED = {
     "tile_ring": range(1, 14), "ring": range(1, 14), "counted_ring": (1, 2), "changed_in_place": (2, 3),
-    "multiplied": (1, 2, 3, *range(5, 13)), "grouped": (1, 2, 3),
+    "multiplied": (1, 2, 3, *range(5, 13)), "grouped": (1, 2, 3), "elected": (1,),
 }  # fmt: skip
 
 

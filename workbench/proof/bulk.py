@@ -40,7 +40,8 @@ def bulk_step(thread: Thread, statement: Statement, operands: list[str], state: 
         raise Unknown(statement, f"{statement.opcode} is not modelled")
     to, source, *others = operands
     outside, inside = (source, to) if loads else (to, source)
-    mapped, places = None, []
+    mapped: TensorMapArgument | None = None
+    places: list[Place] = []
     if "tensor" in parts:
         mapped, places = _box(thread, statement, outside, state)
         width, align = mapped.box_bytes, _TILE_UNIT

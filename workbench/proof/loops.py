@@ -185,7 +185,7 @@ class _SymbolicLoop:
         state = self._head()
         state.registers |= {name: value for name, value in self.heads.items() if name not in self.forms}
         mark = Epoch(TRUE, ("head", self.block))
-        state.epochs, state.lane_epochs, state.queues = (mark,), (mark,), dict.fromkeys(QUEUES, Queue()) | queues
+        state.epochs, state.lane_epochs, state.queues = (mark,), (mark,), dict.fromkeys(QUEUES, Queue()) | dict(queues)
         back, _ = self.run.round(self.block, self.body, state, self.count, apart=True)
         if not back:
             raise Unknown(self.statement, "a loop that no path repeats")

@@ -37,6 +37,7 @@ class RoleQueries(Queries):
         decoded = Program.from_text(self.ptx)[self.roles.whole.entry.name].decoded
         for kind, pc, _ in decoded.misused:
             statement = decoded.code[decoded.written_at(pc)].statement
+            assert statement is not None  # a check of what is written
             answer = self.question().ask([])
             yield Failure("races", f"{line_of(statement)}: {kind}", (statement,), dict(answer.values))
 
