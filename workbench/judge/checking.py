@@ -31,6 +31,7 @@ def check(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    exact: bool = False,
 ) -> Judgement: ...
 @overload
 def check(op: CompiledKernel | Callable[..., Any], **launch: Any) -> CheckReport: ...
@@ -48,6 +49,7 @@ def check(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    exact: bool = False,
     **launch: Any,
 ) -> Judgement | CheckReport:
     """Judge an op's kernels without trusting them, or check one launch of a kernel; no GPU is needed, and none is used.
@@ -88,6 +90,8 @@ def check(
         sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
             Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
             to other processes.
+        exact: also say of each right verdict whether its kernels are the same computation as the reference, by running
+            both on elements of a finite ring (docs/EXACT.md). It changes no outcome.
         launch: of a kernel its grid, block, args and what else `check_kernel` takes.
 
     Returns:
@@ -102,7 +106,7 @@ def check(
     if is_kernel(op):
         refuse_for_a_kernel(
             check, candidate=candidate, variants=variants, cases=cases, config=config, seeds=seeds, seconds=seconds,
-            memory_mib=memory_mib, elsewhere=elsewhere, schedules=schedules, sandbox=sandbox,
+            memory_mib=memory_mib, elsewhere=elsewhere, schedules=schedules, sandbox=sandbox, exact=exact,
         )  # fmt: skip
         return check_kernel(op, **launch)
     refuse_for_an_op(check_kernel, launch)
@@ -115,5 +119,6 @@ def check(
         elsewhere=elsewhere,
         schedules=schedules,
         sandbox=sandbox,
+        exact=exact,
     ) as judge:
         return judge.check(candidate, variants=variants, config=config)

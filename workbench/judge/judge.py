@@ -60,6 +60,7 @@ class Judge:
         elsewhere: bool = True,
         schedules: int = 0,
         sandbox: bool = False,
+        exact: bool = False,
     ):
         self.op = found = registry.get(op)
         given = found.judged_cases if cases is None else listed(cases)
@@ -70,7 +71,7 @@ class Judge:
         self._seeds = checked_seeds(seeds)
         check_limits(seconds, memory_mib)
         self.seconds, self.memory_mib = float(seconds), memory_mib
-        self._changes, self._schedules, self._sandbox = elsewhere, schedules, sandbox
+        self._changes, self._schedules, self._sandbox, self._exact = elsewhere, schedules, sandbox, exact
         if sandbox:
             command((), memory_mib)  # says what is missing
         elif reason := confinement.unavailable():
@@ -301,7 +302,7 @@ class Judge:
     def _outcome(self, case: Case, description: dict, config: Mapping[str, Any]) -> dict:
         """Judge a description in the trusted process."""
         request = {"description": description, "config": config, "memory": self.memory_mib << 20}
-        return self._judge(case, request | {"schedules": self._schedules})
+        return self._judge(case, request | {"schedules": self._schedules, "exact": self._exact})
 
     def _values(self, case: Case, variant: Variant, config: Mapping[str, Any] | str | None) -> dict:
         """Judge a variant in plain torch, one of the op's own, in the trusted process."""

@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 
+from workbench.analysis.exact import Agreement
 from workbench.base import by_value
 from workbench.base.busy import OwnDeadline
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
 from workbench.judge.changed_cases import ChangedCases
 from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
+from workbench.judge.exact import EXACT, exact_answer
 from workbench.judge.launching import ORDERS, USUAL, Failed, RunOrder, kernel_of, launch, refuse, valid
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
@@ -39,7 +41,8 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the fields of a verdict; or with ``error``, where the op itself fails.
 
     ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with its ``config``,
-    ``seconds``, ``memory`` in bytes and ``schedules`` (a number); without a description whether the reference's answer
+    ``seconds``, ``memory`` in bytes, ``schedules`` (a number) and ``exact``; without a description whether the
+    reference's answer
     is the same for all seeds, as ``fixed``. With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES` and
     of `workbench.ops.declared.shapes.SIZES`, the case is judged at other values or sizes, and the answer has the fields
     of a verdict, or ``meaningless`` and why, for each name. A variant in plain torch comes by value, ``variant``,
@@ -64,6 +67,8 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     try:
         checks = _checks if request.get("variant") is None else _checks_of_values
         _judge(functools.partial(checks, cases, request), fields.update)
+        if request.get("exact") and fields.get("outcome") == OK:
+            fields["exact"] = _exact(cases, request)
     finally:
         answer(fields)
 
@@ -182,6 +187,22 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
         yield _compared(cases[0], buffers, f"seed {request['seeds'][0]}, {order.words}", description.programs)
     notes |= {note: note for note in notes_on_code(description.programs, is_float32(buffers.run.named().values()))}
     yield from _checks_of_views(cases[0].viewed(), request, description, loaded, deadline)
+
+
+def _exact(cases: Sequence[Any], request: Mapping[str, Any]) -> str:
+    """Return in words whether the kernels of a description are the same computation as the reference."""
+    if request.get("description") is None:
+        return str(Agreement.without("a variant in plain torch has no kernel"))
+    description = valid(Description.of, request["description"])
+    loaded, deadline = _loaded(tuple(description.programs)), OwnDeadline(request["seconds"])
+    problem = _case(request["case"]).problem(request["config"])
+
+    def run(case: Any) -> Mapping[str, torch.Tensor]:
+        buffers = Buffers(case.inputs(problem), description.workspace, 0, description.contiguous)
+        _launch_all(description, loaded, buffers, EXACT, deadline)
+        return buffers.run.judged()
+
+    return exact_answer(cases, run, [loaded.programs[one.program][one.entry] for one in description.launches])
 
 
 def _changed(request: Mapping[str, Any], description: Description, name: str, notes: Notes) -> Iterator[Check]:

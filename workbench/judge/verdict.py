@@ -77,6 +77,8 @@ class Verdict:
             kept; else 0.
         notes: what does not fail and a reader should know: a sum whose result depends on the order of its additions, a
             float32 problem that is summed in 16 bits, instructions that ptxas ignores or serializes.
+        exact: with ``exact=True``, of a verdict ``"ok"``: whether its kernels are the same computation as the reference
+            (docs/EXACT.md); it never changes the outcome.
     """
 
     op: str
@@ -101,6 +103,7 @@ class Verdict:
     torch_compile_message: str = ""
     printed_bytes: int = 0
     notes: tuple[str, ...] = ()
+    exact: str = ""
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Verdict:
@@ -176,7 +179,8 @@ class Verdict:
 
     @property
     def _noted(self) -> tuple[str, ...]:
-        return tuple(f"note: {note}" for note in self.notes)
+        exact = (f"exact: {self.exact}",) if self.exact else ()
+        return (*exact, *(f"note: {note}" for note in self.notes))
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.ptx.calls import HEAP_CALLS
 from workbench.ptx.chosen import only_chosen
 from workbench.ptx.extents import KernelExtents
+from workbench.ptx.float_bits import uses_of_bits
 from workbench.ptx.index_slices import index_steps
 from workbench.ptx.parse import Statement
 from workbench.ptx.sample import dependence
@@ -43,6 +44,9 @@ class DecodedKernel:
         self.decoded = decoded
         self._address_of = address_of
         self._following: dict[tuple[tuple[str, int], ...], Any] = {}
+        self._exact: dict[int, Any] = {}  # by the core's kernel that they were made from
+        self.without_rule: dict[int, str] = {}
+        """Why exact comparison cannot go past an instruction, by pc."""
         self._only_chosen: dict[int, bool] = {}
         self._unused_loads: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = {}
 
@@ -92,6 +96,25 @@ class DecodedKernel:
             rows = [(places[one.start], *one[1:]) for one in steps if one.start in places]
             self._following[limits] = self.decoded.core.following(rows) if rows else self.decoded.core
         return self._following[limits]
+
+    def exact(self, code: Any) -> Any:
+        """Return the core's kernel in which floats are elements of a ring.
+
+        It ends a launch that reaches an instruction on floats without a rule, or one that reads the bits of a result;
+        `without_rule` has the reasons.
+        """
+        if id(code) not in self._exact:
+            statements = [item for item in self.module.body(self.entry) if type(item) is Statement]
+            uses = uses_of_bits(statements)
+            reasons = {
+                pc: uses[step.start]
+                for pc, step in enumerate(self.decoded.code)
+                if step.start is not None and step.start in uses
+            }
+            self._exact[id(code)], without = code.exact([*reasons])
+            names = {pc: self.decoded.code[pc].form.opcode.name for pc in without}
+            self.without_rule |= reasons | {pc: f"no rule for {name}" for pc, name in names.items()}
+        return self._exact[id(code)]
 
     def __repr__(self) -> str:
         types = ", ".join(f".{parameter.type}" for parameter in self.parameters)

@@ -194,6 +194,8 @@ class PtxKernel(DecodedKernel):
                 raise without_memory(self, launch, str(error), bound.threads) from error
             return CoreResult(**(with_findings(made) if made["findings"] or made["fault"] else made))
 
+        if options.exact:
+            code = self.exact(code)
         result = run(recorded)
         outcome = Outcome(self, grid, launch.block, options, result, extents, launch.names)
         printed = result.printed.decode(errors="replace") if result.printed else ""

@@ -62,6 +62,13 @@ class LaunchOptions:
     compiled with ``--fmad=false`` or for a debugger is never contracted.
     """
 
+    exact: bool = False
+    """True to compute on elements of a finite ring in place of floats, so that kernels can be compared exactly.
+
+    Sums may then be reordered, and maxima cancel; :mod:`workbench.analysis.exact` reads the results. A launch that
+    reaches an instruction on floats without a rule, or one that reads the bits of a float, ends with a KernelFault.
+    """
+
     instruction_limit: int | None = None
     """Warp instructions of the whole launch after which it ends with a KernelTimeout."""
     seconds_limit: float | None = None
