@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from workbench.analysis.exact import (
-    Agreement,
+    ExactAnswer,
     NoExactRule,
     RingTensor,
     agreement,
@@ -65,7 +65,7 @@ REFERENCES: Mapping[str, Callable] = {
 }
 
 
-def compared(name: str, text: str = SOURCE, reference: Callable | None = None) -> Agreement:
+def compared(name: str, text: str = SOURCE, reference: Callable | None = None) -> ExactAnswer:
     """A kernel and its reference in torch, on draws from seeds."""
     program, used = reference or REFERENCES[name.partition("_")[0]], set()
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from workbench.analysis.exact import (
-    Agreement,
+    ExactAnswer,
     NoExactRule,
     RingTensor,
     agreement,
@@ -33,18 +33,18 @@ def exact_answer(
     """Return the answer in words; ``run`` launches the candidate's ``kernels`` on a case and returns its outputs."""
     first = cases[0]
     if not isinstance(first, DeclaredCase):
-        return str(Agreement.without("the op is not one of wb.op, whose references run on elements"))
+        return str(ExactAnswer.without("the op is not one of wb.op, whose references run on elements"))
     used: set[str] = set()
     try:
         wanted = [_reference(case, used) for case in cases[:1]]
         part = part_of(opcodes_of(kernels), used)
         return str(agreement(_draws(cases, run, wanted[0]), part))
     except Failed as failure:
-        return str(Agreement.without(_cause(failure.fields["message"])))
+        return str(ExactAnswer.without(_cause(failure.fields["message"])))
     except (NoExactRule, WorkbenchError) as error:
-        return str(Agreement.without(str(error)))
+        return str(ExactAnswer.without(str(error)))
     except Exception as error:  # the reference is the op's: what it does with elements is not foreseen
-        return str(Agreement.without(f"the reference fails on elements: {type(error).__name__}: {error}"))
+        return str(ExactAnswer.without(f"the reference fails on elements: {type(error).__name__}: {error}"))
 
 
 def _cause(message: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from workbench.analysis.exact import Agreement
+from workbench.analysis.exact import ExactAnswer
 from workbench.base import by_value
 from workbench.base.busy import OwnDeadline
 from workbench.errors import ArgumentError, WorkbenchError
@@ -192,7 +192,7 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
 def _exact(cases: Sequence[Any], request: Mapping[str, Any]) -> str:
     """Return in words whether the kernels of a description are the same computation as the reference."""
     if request.get("description") is None:
-        return str(Agreement.without("a variant in plain torch has no kernel"))
+        return str(ExactAnswer.without("a variant in plain torch has no kernel"))
     description = valid(Description.of, request["description"])
     loaded, deadline = _loaded(tuple(description.programs)), OwnDeadline(request["seconds"])
     problem = _case(request["case"]).problem(request["config"])

@@ -46,7 +46,7 @@ class DecodedKernel:
         self._following: dict[tuple[tuple[str, int], ...], Any] = {}
         self._exact: dict[int, Any] = {}  # by the core's kernel that they were made from
         self.without_rule: dict[int, str] = {}
-        """Why exact comparison cannot go past an instruction, by pc."""
+        """Reasons why exact comparison cannot go past an instruction, by pc."""
         self._only_chosen: dict[int, bool] = {}
         self._unused_loads: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = {}
 

@@ -45,7 +45,7 @@ def part_of(opcodes: Iterable[str], operators: Iterable[str]) -> Part:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class ExactAnswer:
     """Result of an exact comparison.
 
     Attributes:
@@ -65,7 +65,7 @@ class Agreement:
     passes: float = 1.0
 
     @classmethod
-    def without(cls, reason: str) -> Agreement:
+    def without(cls, reason: str) -> ExactAnswer:
         """Return that there is no answer, and why."""
         return cls(None, reason)
 
@@ -79,7 +79,7 @@ class Agreement:
         return f"the same computation in {of} ({self.draws} draws; {chance})"
 
 
-def agreement(draws: Iterator[tuple[Results, Results]], part: Part = "P") -> Agreement:
+def agreement(draws: Iterator[tuple[Results, Results]], part: Part = "P") -> ExactAnswer:
     """Compare the results of two programs on two draws of their inputs, and on a third where only one differs.
 
     A difference in one draw alone is chance or luck: it is not reported. An element that is undefined in a draw (its
@@ -98,10 +98,10 @@ def agreement(draws: Iterator[tuple[Results, Results]], part: Part = "P") -> Agr
         )
         which = " and ".join(map(str, differing))
         reason = f"{share}, first {looks[differing[0]].first} (draws {which})"
-        return Agreement(False, reason, compared, elements, len(looks), chance)
+        return ExactAnswer(False, reason, compared, elements, len(looks), chance)
     if elements and 2 * compared < elements:
-        return Agreement.without(f"{elements - compared:,} of {elements:,} elements are undefined in every draw")
-    return Agreement(True, "", compared, elements, len(looks), chance)
+        return ExactAnswer.without(f"{elements - compared:,} of {elements:,} elements are undefined in every draw")
+    return ExactAnswer(True, "", compared, elements, len(looks), chance)
 
 
 class _Look:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, plain, raw
-from workbench.analysis.exact.rules import Call, ruled
+from workbench.analysis.exact.rules import OperatorCall, ruled
 
 # Operators that move elements and compute nothing, on the elements as they are.
 _MOVES = frozenset(
@@ -46,7 +46,7 @@ def apply(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         return {"is_floating_point": True, "__hash__": id(first)}.get(name, "RingTensor")
     if name in _FACTS:
         return func(*plain(args), **kwargs)
-    call = Call(args, kwargs, first)
+    call = OperatorCall(args, kwargs, first)
     if name in _SAME:
         return _converted(call, name)
     if name in _MOVES:
@@ -99,7 +99,7 @@ def _without_dtype(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain(one) for name, one in kwargs.items() if name != "dtype"}
 
 
-def _converted(call: Call, name: str) -> RingTensor:
+def _converted(call: OperatorCall, name: str) -> RingTensor:
     """Return the same elements: every type of float holds them."""
     named = {"float": torch.float32, "half": torch.float16, "double": torch.float64, "bfloat16": torch.bfloat16}
     given = [one for one in (*call.args[1:], *call.kwargs.values()) if isinstance(one, torch.dtype | torch.Tensor)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from workbench.analysis.exact import formulas
 from workbench.analysis.exact.elements import (
     MODULUS,
     add,
@@ -22,55 +23,8 @@ from workbench.analysis.exact.elements import (
 )
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, plain, raw
 
-_LOG2E = math.log2(math.e)
 
-
-def _dims(x: torch.Tensor, dim: Any) -> tuple[int, ...]:
-    if dim is None or dim == ():
-        return tuple(range(x.dim()))
-    return tuple(one % max(x.dim(), 1) for one in (dim if isinstance(dim, Sequence) else (dim,)))
-
-
-def _scaled(x: torch.Tensor, factor: float) -> torch.Tensor:
-    return multiply(x, torch.tensor(element_of(factor)))
-
-
-def _exp(x: torch.Tensor) -> torch.Tensor:
-    return function("power_of_two", _scaled(x, _LOG2E))
-
-
-def _log(x: torch.Tensor) -> torch.Tensor:
-    return multiply(function("logarithm", x), function("inverse", torch.tensor(element_of(_LOG2E))))
-
-
-def _divided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return multiply(a, function("inverse", b))
-
-
-def _mean(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
-    count = math.prod(x.shape[one] for one in dims)
-    return _divided(total(x, dims, keepdim), torch.tensor(count % MODULUS))
-
-
-def _softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
-    powers = _exp(x)
-    return _divided(powers, total(powers, _dims(x, dim), True))
-
-
-def _chosen(x: torch.Tensor, dim: int, keepdim: bool, greatest: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    rank = function("rank", x)
-    place = rank.argmax(dim, keepdim=True) if greatest else rank.argmin(dim, keepdim=True)
-    found = x.gather(dim, place)
-    return (found, place) if keepdim else (found.squeeze(dim), place.squeeze(dim))
-
-
-def _variance(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool, correction: float) -> torch.Tensor:
-    away = add(x, negative(_mean(x, dims, True)))
-    count = math.prod(x.shape[one] for one in dims)
-    return _divided(total(multiply(away, away), dims, keepdim), torch.tensor(element_of(count - correction)))
-
-
-def ruled(name: str, call: Call) -> Any:
+def ruled(name: str, call: OperatorCall) -> Any:
     """Return the result of an operator's rule. Raises NoExactRule if it has none."""
     rule = vars(_Rules).get(name)
     if rule is None:
@@ -79,7 +33,7 @@ def ruled(name: str, call: Call) -> Any:
     return rule(_Rules(call.args, call.kwargs, call.first), *call.args, **call.kwargs)
 
 
-class Call:
+class OperatorCall:
     """One call of an operator, and how its rule reads operands and makes results."""
 
     def __init__(self, args: tuple, kwargs: Mapping[str, Any], first: RingTensor):
@@ -103,11 +57,11 @@ class Call:
         return self.wrapped(function(name, self.read(x)))
 
 
-class _Rules(Call):
+class _Rules(OperatorCall):
     """One rule for each operator, of the operator's name and parameters."""
 
     def add(self, a: Any, b: Any, *, alpha: float = 1, out: None = None) -> RingTensor:
-        return self.wrapped(add(self.read(a), self.read(b) if alpha == 1 else _scaled(self.read(b), alpha)))
+        return self.wrapped(add(self.read(a), self.read(b) if alpha == 1 else formulas.scaled(self.read(b), alpha)))
 
     def sub(self, a: Any, b: Any, *, alpha: float = 1) -> RingTensor:
         return self.add(a, self.wrapped(negative(self.read(b))), alpha=alpha)
@@ -121,7 +75,7 @@ class _Rules(Call):
     def div(self, a: Any, b: Any, *, rounding_mode: str | None = None) -> RingTensor:
         if rounding_mode is not None:
             raise NoExactRule("torch.div with a rounding_mode: exact comparison has no rule for it.")
-        return self.wrapped(_divided(self.read(a), self.read(b)))
+        return self.wrapped(formulas.divided(self.read(a), self.read(b)))
 
     def rdiv(self, a: Any, b: Any) -> RingTensor:
         return self.div(b, a)
@@ -158,24 +112,21 @@ class _Rules(Call):
         return self.unary("power_of_two", x)
 
     def exp(self, x: Any) -> RingTensor:
-        return self.wrapped(_exp(self.read(x)))
-
-    def expm1(self, x: Any) -> RingTensor:
-        return self.wrapped(add(_exp(self.read(x)), torch.tensor(MODULUS - 1)))
+        return self.wrapped(formulas.exp(self.read(x)))
 
     def log2(self, x: Any) -> RingTensor:
         return self.unary("logarithm", x)
 
     def log(self, x: Any) -> RingTensor:
-        return self.wrapped(_log(self.read(x)))
+        return self.wrapped(formulas.log(self.read(x)))
 
     def log1p(self, x: Any) -> RingTensor:
-        return self.wrapped(_log(add(self.read(x), torch.tensor(1))))
+        return self.wrapped(formulas.log(add(self.read(x), torch.tensor(1))))
 
     def softplus(self, x: Any, beta: float = 1, threshold: float = 20) -> RingTensor:
         if beta != 1:
             raise NoExactRule("torch.softplus with a beta: exact comparison has no rule for it.")
-        return self.wrapped(_log(add(_exp(self.read(x)), torch.tensor(1))))
+        return self.wrapped(formulas.log(add(formulas.exp(self.read(x)), torch.tensor(1))))
 
     def tanh(self, x: Any) -> RingTensor:
         return self.unary("tanh", x)
@@ -187,7 +138,7 @@ class _Rules(Call):
         return self.unary("cosine", x)
 
     def sigmoid(self, x: Any) -> RingTensor:
-        return self.wrapped(function("inverse", add(torch.tensor(1), _exp(negative(self.read(x))))))
+        return self.wrapped(function("inverse", add(torch.tensor(1), formulas.exp(negative(self.read(x))))))
 
     def silu(self, x: Any, inplace: bool = False) -> RingTensor:
         return self.mul(x, self.sigmoid(x))
@@ -197,8 +148,8 @@ class _Rules(Call):
             raise NoExactRule('torch.gelu without approximate="tanh": exact comparison has no rule for erf.')
         a = self.read(x)
         cube = multiply(multiply(a, a), a)
-        inner = _scaled(add(a, _scaled(cube, 0.044715)), 0.7978845608028654)
-        return self.wrapped(multiply(_scaled(a, 0.5), add(torch.tensor(1), function("tanh", inner))))
+        inner = formulas.scaled(add(a, formulas.scaled(cube, 0.044715)), 0.7978845608028654)
+        return self.wrapped(multiply(formulas.scaled(a, 0.5), add(torch.tensor(1), function("tanh", inner))))
 
     def relu(self, x: Any, inplace: bool = False) -> RingTensor:
         return self.clamp(x, min=0)
@@ -221,9 +172,9 @@ class _Rules(Call):
 
     def amax(self, x: Any, dim: Any = (), keepdim: bool = False, greatest: bool = True) -> RingTensor:
         found = self.read(x)
-        for one in sorted(_dims(found, dim), reverse=True):
-            found = _chosen(found, one, True, greatest)[0]
-        return self.wrapped(found if keepdim else found.squeeze(_dims(found, dim)))
+        for one in sorted(formulas.dims(found, dim), reverse=True):
+            found = formulas.chosen(found, one, True, greatest)[0]
+        return self.wrapped(found if keepdim else found.squeeze(formulas.dims(found, dim)))
 
     def amin(self, x: Any, dim: Any = (), keepdim: bool = False) -> RingTensor:
         return self.amax(x, dim, keepdim, False)
@@ -233,7 +184,7 @@ class _Rules(Call):
             return self.amax(x, greatest=greatest)
         if isinstance(dim, torch.Tensor):
             return self.maximum(x, dim) if greatest else self.minimum(x, dim)
-        found, place = _chosen(self.read(x), dim, keepdim, greatest)
+        found, place = formulas.chosen(self.read(x), dim, keepdim, greatest)
         return torch.return_types.max((self.wrapped(found), place))
 
     def min(self, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
@@ -244,11 +195,11 @@ class _Rules(Call):
 
     def sum(self, x: Any, dim: Any = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> RingTensor:
         a = self.read(x)
-        return self.wrapped(total(a, _dims(a, dim), keepdim) if a.dim() else a)
+        return self.wrapped(total(a, formulas.dims(a, dim), keepdim) if a.dim() else a)
 
     def mean(self, x: Any, dim: Any = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> RingTensor:
         a = self.read(x)
-        return self.wrapped(_mean(a, _dims(a, dim), keepdim))
+        return self.wrapped(formulas.mean(a, formulas.dims(a, dim), keepdim))
 
     def var(
         self, x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, correction: float | None = None
@@ -256,7 +207,7 @@ class _Rules(Call):
         a = self.read(x)
         if correction is None:
             correction = int(unbiased)
-        return self.wrapped(_variance(a, _dims(a, dim), keepdim, correction))
+        return self.wrapped(formulas.variance(a, formulas.dims(a, dim), keepdim, correction))
 
     def std(self, x: Any, *args: Any, **kwargs: Any) -> RingTensor:
         return self.unary("root", self.var(x, *args, **kwargs))
@@ -269,14 +220,14 @@ class _Rules(Call):
 
     def logsumexp(self, x: Any, dim: Any, keepdim: bool = False) -> RingTensor:
         a = self.read(x)
-        return self.wrapped(_log(total(_exp(a), _dims(a, dim), keepdim)))
+        return self.wrapped(formulas.log(total(formulas.exp(a), formulas.dims(a, dim), keepdim)))
 
     def softmax(self, x: Any, dim: int = -1, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> RingTensor:
-        return self.wrapped(_softmax(self.read(x), dim))
+        return self.wrapped(formulas.softmax(self.read(x), dim))
 
     def log_softmax(self, x: Any, dim: int = -1, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> RingTensor:
         a = self.read(x)
-        return self.wrapped(add(a, negative(_log(total(_exp(a), _dims(a, dim), True)))))
+        return self.wrapped(add(a, negative(formulas.log(total(formulas.exp(a), formulas.dims(a, dim), True)))))
 
     def matmul(self, a: Any, b: Any) -> RingTensor:
         return self.wrapped(matrix_product(self.read(a), self.read(b)))
@@ -290,7 +241,10 @@ class _Rules(Call):
 
     def addmm(self, start: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> RingTensor:
         return self.wrapped(
-            add(_scaled(self.read(start), beta), _scaled(matrix_product(self.read(a), self.read(b)), alpha))
+            add(
+                formulas.scaled(self.read(start), beta),
+                formulas.scaled(matrix_product(self.read(a), self.read(b)), alpha),
+            )
         )
 
     def einsum(self, equation: str, *operands: Any) -> RingTensor:
@@ -306,27 +260,30 @@ class _Rules(Call):
 
     def scaled_dot_product_attention(
         self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
-        is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+        is_causal: bool = False, **options: Any,
     ) -> RingTensor:  # fmt: skip
+        if dropout_p:
+            raise NoExactRule("torch.dropout: exact comparison has no rule for random numbers.")
+        scale = options.get("scale")
         q, k, v = self.read(query), self.read(key), self.read(value)
-        if enable_gqa:
+        if options.get("enable_gqa"):
             k, v = (one.repeat_interleave(q.shape[-3] // k.shape[-3], -3) for one in (k, v))
-        scores = _scaled(matrix_product(q, k.mT), q.shape[-1] ** -0.5 if scale is None else scale)
+        scores = formulas.scaled(matrix_product(q, k.mT), q.shape[-1] ** -0.5 if scale is None else scale)
         if is_causal:
             attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             scores = torch.where(attn_mask, scores, element_of(-math.inf))
         elif attn_mask is not None:
             scores = add(scores, self.read(attn_mask))
-        return self.wrapped(matrix_product(_softmax(scores, -1), v))
+        return self.wrapped(matrix_product(formulas.softmax(scores, -1), v))
 
     def layer_norm(
         self, x: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
     ) -> RingTensor:
         a = self.read(x)
         dims = tuple(range(a.dim() - len(normalized_shape), a.dim()))
-        away = add(a, negative(_mean(a, dims, True)))
-        spread = add(_mean(multiply(away, away), dims, True), torch.tensor(element_of(eps)))
+        away = add(a, negative(formulas.mean(a, dims, True)))
+        spread = add(formulas.mean(multiply(away, away), dims, True), torch.tensor(element_of(eps)))
         found = multiply(away, function("inverse_root", spread))
         found = found if weight is None else multiply(found, self.read(weight))
         return self.wrapped(found if bias is None else add(found, self.read(bias)))
@@ -337,7 +294,7 @@ class _Rules(Call):
         a = self.read(x)
         dims = tuple(range(a.dim() - len(normalized_shape), a.dim()))
         least = torch.finfo(self.first.standing_for).eps if eps is None else eps
-        spread = add(_mean(multiply(a, a), dims, True), torch.tensor(element_of(least)))
+        spread = add(formulas.mean(multiply(a, a), dims, True), torch.tensor(element_of(least)))
         found = multiply(a, function("inverse_root", spread))
         return self.wrapped(found if weight is None else multiply(found, self.read(weight)))
 
