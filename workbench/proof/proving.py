@@ -14,6 +14,7 @@ from workbench.launch.loading import kernel_to_launch
 from workbench.ops.declared.variant import DeclaredVariant
 from workbench.ops.selection import op_of, variants_of
 from workbench.ops.variant import Case, Variant
+from workbench.proof.certificate import certificate
 from workbench.proof.execution import Execution
 from workbench.proof.family import Family, size_limits
 from workbench.proof.of_ops import OpFamilies
@@ -23,6 +24,7 @@ from workbench.proof.specification import Specification
 from workbench.proof.unknown import Unknown
 from workbench.proof.verdict import PROPERTIES, PROVED, REFUTED, UNKNOWN, Counterexample, Proof, Proofs
 from workbench.proof.witness import Values, counterexample
+from workbench.ptx.proved import ProvedAccesses
 
 EFFORT = 120_000_000
 """Resources of a proof, in Z3's own count: about a minute."""
@@ -158,6 +160,7 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
         overflow,
         questions,
         time.process_time() - started,
+        best.accesses,
     )
 
 
@@ -169,6 +172,7 @@ class ProofAttempt:
     failures: list[Failure]
     unknown: str
     questions: int
+    accesses: ProvedAccesses | None = None
 
     @property
     def proved(self) -> bool:
@@ -188,7 +192,7 @@ def attempt(
     """Try to prove a family with the preconditions of a level, until a failure is ``enough``."""
     specification = family.specification(size_limits(level))
     failures: list[Failure] = []
-    unknown = ""
+    unknown, proved = "", None
     try:
         execution = Execution(family.module, family.kernel.name, specification, effort)
         execution.run()
@@ -196,11 +200,13 @@ def attempt(
             failures.append(one)
             if enough(specification, one):
                 break
+        else:
+            proved = certificate(family.kernel, specification, execution, failures)
     except Unknown as error:
         unknown = str(error)
     except OutOfBudget:
         unknown = "the effort is used up: give facts, or a larger effort="
-    return ProofAttempt(specification, failures, unknown, effort.questions)
+    return ProofAttempt(specification, failures, unknown, effort.questions, proved)
 
 
 def _preconditions(made: Specification) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from workbench.ptx.report import LaunchReport, LineFacts
 from workbench.ptx.schedules import order_of
 from workbench.ptx.shapes import BlockLimits, BlockRules, Dimensions, dimensions
 from workbench.ptx.signature import KernelSignature
+from workbench.ptx.trusted import trusting
 
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
@@ -176,9 +177,11 @@ class PtxKernel(DecodedKernel):
         recorded = None if options.record_block is None else _index_of_block("record_block", options.record_block, grid)
         chosen = [] if options.sample is None else _sampled(options, grid, cluster)
         bound = self._core_launch(launch, rows, cluster, chosen, heap)
-        code, extents = self.decoded.core, []
+        code, extents, use = self.decoded.core, [], None
         if options.checks:
             code, extents = self.following(grid, launch.block), self.extents.of_launch(launch.memory.extents)
+            if options.proved is not None:
+                code, bound.proved, use = trusting(code, options.proved, self, launch, rows)
             if unwritten := self.copy_sources.unwritten(launch.parameters, rows):
                 bound.unwritten_sources = unwritten
         if extents:
@@ -211,6 +214,7 @@ class PtxKernel(DecodedKernel):
             buffer_bytes=sum([row[1] for row in rows]), shadow_bytes=result.shadow_bytes,
             footprint=result.footprint, blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
             first_written=tuple(result.first_written), order=order,
+            proof=use,
         )  # fmt: skip
         if chosen:
             counted = zip(chosen, result.sampled, strict=True)
