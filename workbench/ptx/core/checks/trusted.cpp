@@ -12,10 +12,20 @@ void WrittenShared::resize(u32 shared_bytes, u32 granule) {
   flags_.assign((shared_bytes >> shift_) + 1, 0);
 }
 
-void WrittenShared::begin_block() { std::fill(flags_.begin(), flags_.end(), u8{0}); }
+void WrittenShared::begin_block() {
+  std::fill(flags_.begin(), flags_.end(), u8{0});
+  left_ = static_cast<u32>(flags_.size()) - 1;
+}
+
+[[gnu::always_inline]] inline void WrittenShared::mark(u32 at, u32 count) {
+  u8* const from = &flags_[at];
+  u32 known = 0;
+  for (u32 i = 0; i < count; ++i) known += from[i], from[i] = 1;
+  left_ -= count - known;
+}
 
 [[gnu::always_inline]] inline void WrittenShared::write(u32 offset, u32 bytes) {
-  std::memset(&flags_[offset >> shift_], 1, std::max(bytes >> shift_, 1u));
+  mark(offset >> shift_, std::max(bytes >> shift_, 1u));
 }
 
 [[gnu::always_inline]] inline bool WrittenShared::holds(u32 offset, u32 bytes) const {
@@ -36,11 +46,6 @@ void WrittenShared::begin_block() { std::fill(flags_.begin(), flags_.end(), u8{0
 void WrittenShared::write(u32 first, const LaneOffsets& lanes, u32 bytes) {
   if (lanes.order == LaneOffsets::Order::row) return write(first, kLanes * bytes);
   if (lanes.order == LaneOffsets::Order::same) return write(first, bytes);
-  if (bytes >> shift_ <= 1) {
-    for (u32 lane = 0; lane < kLanes; ++lane)
-      flags_[(first + static_cast<u32>(lanes.from_first[lane])) >> shift_] = 1;
-    return;
-  }
   for (u32 lane = 0; lane < kLanes; ++lane)
     write(first + static_cast<u32>(lanes.from_first[lane]), bytes);
 }
@@ -135,6 +140,7 @@ void see_located(u8* registers, const Instruction& in, Warp& warp, u32 bytes,
   const LaneOffsets& lanes = *located.offsets;
   if (is_shared<S>(first)) {
     const u32 offset = static_cast<u32>(first & kWindowMask);
+    if (block.written->full()) return;
     if (Writes) return block.written->write(offset, lanes, bytes);
     if (__builtin_expect(block.written->holds(offset, lanes, bytes), 1)) return;
     PTX_FOR_EACH_LANE (lane, kAllLanes)
@@ -152,6 +158,7 @@ void see_located(u8* registers, const Instruction& in, Warp& warp, u32 bytes,
 
 template <Space S, bool Writes>
 void access(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  if (S == Space::shared && warp.block->written->full()) return in.run(registers, in, mask, warp);
   const u32 bytes = u32{in.bytes} * in.elements;
   if (S != Space::shared && __builtin_expect(warp.wrapped != nullptr, 0))
     see_wrapped(registers, in, mask, warp, bytes);
@@ -180,6 +187,7 @@ void unmarked(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 // Each of the first lanes, eight for each matrix, has the address of a row of 16 bytes.
 template <bool Writes>
 void matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  if (warp.block->written->full()) return in.run(registers, in, mask, warp);
   constexpr u32 kRow = 16;
   for (u32 lane = 0; lane < 8u * in.elements; ++lane)
     see_shared<Writes>(
@@ -193,6 +201,7 @@ void matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 void copy(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   if (__builtin_expect(warp.wrapped != nullptr, 0))
     see_wrapped(registers, in, mask, warp, in.bytes);
+  if (warp.block->written->full()) return in.run(registers, in, mask, warp);
   const u32 flags = in.copy.flags & kWideBase ? kWideBase : kNarrowBase;
   PTX_FOR_EACH_LANE (lane, mask)
     see_shared<true>(

@@ -23,6 +23,8 @@ class WrittenShared {
   // `granule`: bytes of the kernel's smallest access, to which all accesses are aligned.
   void resize(u32 shared_bytes, u32 granule);
   void begin_block();
+  // Whether every granule has been written, so that nothing is left to look for in this block.
+  bool full() const { return !left_; }
   void write(u32 offset, u32 bytes);
   bool holds(u32 offset, u32 bytes) const;
   // The same for all lanes of a request with a known layout, of which the first is at `first`.
@@ -33,7 +35,10 @@ class WrittenShared {
   // Reaches that are compared as a whole: all granules between the first and the last one.
   static constexpr u32 kCompared = 256;
 
-  u32 shift_ = 0;
+  // Marks granules from `at` on.
+  void mark(u32 at, u32 count);
+
+  u32 shift_ = 0, left_ = 0;
   std::vector<u8> flags_;
 };
 
