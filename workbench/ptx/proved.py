@@ -175,17 +175,17 @@ def solved(proof: ProvedAccesses, launch: MachineLaunch, arguments: Sequence[int
     """
     known: dict[str, int] = {}
     pairs: list[tuple[Formula, int]] = []
+    of_tensors: list[tuple[Formula, int]] = []
     shapes = {one.name: one.shape for one in proof.tensors}
     for at, (formula, value) in enumerate(zip(proof.arguments, arguments, strict=True)):
         if isinstance(formula, tuple) and formula[0] == POINTER:
             shape = getattr(launch.values[at], "shape", ()) if at < len(launch.values) else ()
             expected = shapes.get(formula[1], ())
             if len(shape) == len(expected):
-                pairs += zip(expected, map(int, shape), strict=True)
+                of_tensors += zip(expected, map(int, shape), strict=True)
         elif formula is not None and value is not None:
             pairs.append((formula, value))
-    pairs += zip(proof.grid, launch.grid, strict=True)
-    for formula, value in pairs:
+    for formula, value in (*pairs, *of_tensors, *zip(proof.grid, launch.grid, strict=True)):
         if isinstance(formula, str):
             known.setdefault(formula, value)
         elif isinstance(formula, tuple) and formula[0] == "*" and len(formula) == 3 and isinstance(formula[1], int):
