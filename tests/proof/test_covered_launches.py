@@ -1,5 +1,7 @@
-"""Checks with a proof: what it covers is not looked at again, all else is found as without it, and no launch that breaks
-a precondition is taken for one that keeps it."""
+"""Checks with a proof: what it covers is not looked at again, and all else is found as without it.
+
+No launch that breaks a precondition is taken for one that keeps it.
+"""
 
 from __future__ import annotations
 

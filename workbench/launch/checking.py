@@ -105,10 +105,10 @@ def check_kernel(
     Values that differ from those of the usual order are a finding, and so is a deadlock; each names its seed and the
     two lines (`workbench.ptx.schedules`).
 
-    ``proof`` is the verdict of ``wb.prove`` on the kernel. In a launch that keeps its preconditions (sizes, grid, shapes,
-    elements) the accesses that it covers are not checked for bounds and races again, which takes a fraction of the
-    time; uninitialised reads, masks of shuffles and indices that wrap are looked for as always. The report says what
-    the proof covers, or why it does not cover this launch, which is then checked in full.
+    ``proof`` is the verdict of ``wb.prove`` on the kernel. In a launch that keeps its preconditions (sizes, grid,
+    shapes, elements) the accesses that it covers are not checked for bounds and races again, which takes a fraction of
+    the time; uninitialised reads, masks of shuffles and indices that wrap are looked for as always. The report tells
+    what the proof covers, or why it does not cover this launch, which is then checked in full.
 
     Defects that no single access shows are notes in the report: a tensor that is not contiguous and whose strides the
     kernel does not get; masked loads of Triton without ``other`` whose masked lanes reach a result; elements of

@@ -1,9 +1,8 @@
-"""From a proof to `ProvedAccesses`, the plain value by which the PTX machine leaves proved accesses out of its checks."""
+"""From a proof to `ProvedAccesses`, a plain value by which the PTX machine leaves proved accesses out of its checks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from workbench.proof.conditions import Predicate
 from workbench.proof.execution import Execution

@@ -177,13 +177,16 @@ class PtxKernel(DecodedKernel):
         recorded = None if options.record_block is None else _index_of_block("record_block", options.record_block, grid)
         chosen = [] if options.sample is None else _sampled(options, grid, cluster)
         bound = self._core_launch(launch, rows, cluster, chosen, heap)
-        code, extents, use = self.decoded.core, [], None
+        code, use = self.decoded.core, None
+        extents: list[tuple[int, Extent]] = []
         if options.checks:
-            code, extents = self.following(grid, launch.block), self.extents.of_launch(launch.memory.extents)
+            code = self.following(grid, launch.block)
             if options.proved is not None:
                 code, bound.proved, use = trusting(code, options.proved, self, launch, rows)
-            if unwritten := self.copy_sources.unwritten(launch.parameters, rows):
-                bound.unwritten_sources = unwritten
+            if not bound.proved:
+                extents = self.extents.of_launch(launch.memory.extents)
+                if unwritten := self.copy_sources.unwritten(launch.parameters, rows):
+                    bound.unwritten_sources = unwritten
         if extents:
             bound.shared_extents = [(pc, *one.row) for pc, one in extents if one.in_shared]
             bound.global_extents = [(pc, *one.row) for pc, one in extents if not one.in_shared]

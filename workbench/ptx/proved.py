@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -188,9 +189,10 @@ def solved(proof: ProvedAccesses, launch: MachineLaunch, arguments: Sequence[int
     for formula, value in (*pairs, *of_tensors, *zip(proof.grid, launch.grid, strict=True)):
         if isinstance(formula, str):
             known.setdefault(formula, value)
-        elif isinstance(formula, tuple) and formula[0] == "*" and len(formula) == 3 and isinstance(formula[1], int):
-            if isinstance(formula[2], str) and formula[1] and not value % formula[1]:
-                known.setdefault(formula[2], value // formula[1])
+        elif isinstance(formula, tuple) and formula[0] == "*" and [*map(type, formula[1:])] == [int, str]:
+            _, factor, name = formula
+            if factor and not value % factor:
+                known.setdefault(name, value // factor)
     return known
 
 
@@ -239,7 +241,11 @@ class Covering:
 
     def _options(self) -> Iterator[str]:
         options, memory = self.launch.options, self.launch.memory
-        if options.cooperative or (options.cluster or self.kernel.entry.cluster or (1, 1, 1)) not in (1, (1,), (1, 1, 1)):
+        if options.cooperative or (options.cluster or self.kernel.entry.cluster or (1, 1, 1)) not in (
+            1,
+            (1,),
+            (1, 1, 1),
+        ):
             yield "blocks run together"
         if options.strict or options.statistics or options.record_block is not None:
             yield "strict checks, statistics and recordings see every access"
@@ -306,7 +312,7 @@ class Covering:
             for name, storage in self.kernel.program.variables.items() if storage.nbytes
         ]  # fmt: skip
         spans.sort()
-        for (_, end, one), (begin, _, other) in zip(spans, spans[1:], strict=False):
+        for (_, end, one), (begin, _, other) in itertools.pairwise(spans):
             if begin < end:
                 yield f"{one} and {other} overlap"
 

@@ -62,7 +62,9 @@ def _made(
             refused |= {*bases}
         ways[start] = frozenset(bases), found
     if refused:  # copies are left out with all other accesses, or not at all
-        refused |= {base for bases, found in ways.values() for _, way in found if way == core.Trusted.copy for base in bases}
+        refused |= {
+            base for bases, found in ways.values() for _, way in found if way == core.Trusted.copy for base in bases
+        }
     rows = [one for bases, found in ways.values() if not bases & refused for one in found]
     return (code.trusting(rows) if rows else None), not refused, tuple(sorted(refused))
 
@@ -74,7 +76,9 @@ def _way(name: str, bases: Sequence[str], marked: frozenset[str]) -> Any:
         return _MATRICES[name]
     if name == "cp.async":
         return None if marked.intersection(bases) else core.Trusted.copy
-    if not name.startswith(("ld.global.", "ld.shared.", "ld.generic.", "ld.constant.", "st.global.", "st.shared.", "st.generic.")):
+    if not name.startswith(
+        ("ld.global.", "ld.shared.", "ld.generic.", "ld.constant.", "st.global.", "st.shared.", "st.generic.")
+    ):
         return None
     if not shared and not marked.intersection(bases):
         return core.Trusted.unmarked
