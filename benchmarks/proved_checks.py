@@ -6,6 +6,7 @@ and a product in Triton. All figures come from one run on one core, in CPU secon
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -135,8 +136,10 @@ def measure(one: CheckedKernel, repeats: int) -> Measured:
         raise WrongResultError(f"{one.name}: {proof}")
     kernel = ptx.Program.from_text(compiled.ptx)[compiled.name]
     arguments = [*one.arguments, *(None for parameter in compiled.parameters if parameter.scratch)]
-    checks = {"checks": True, "repeats": compiled.language == "triton"}
-    options = dict(zip(MODES, ({}, checks, {**checks, "proved": proof.accesses}), strict=True))
+    checks: dict[str, Any] = {"checks": True, "repeats": compiled.language == "triton"}
+    options: dict[str, dict[str, Any]] = dict(
+        zip(MODES, ({}, checks, {**checks, "proved": proof.accesses}), strict=True)
+    )
     shared = compiled.shared_bytes - compiled.static_shared_bytes
     seconds: dict[str, list[float]] = {mode: [] for mode in MODES}
 
@@ -151,7 +154,7 @@ def measure(one: CheckedKernel, repeats: int) -> Measured:
         torch.testing.assert_close(one.output, one.expected(), atol=1e-2, rtol=1e-2)
         if report.findings or (report.proof is not None and not report.proof.whole):
             raise WrongResultError(f"{one.name}: {report.findings or report.proof}")
-    in_turn({mode: lambda mode=mode: run(mode) for mode in MODES}, repeats)
+    in_turn({mode: functools.partial(run, mode) for mode in MODES}, repeats)
     return Measured(one.name, {mode: min(found) for mode, found in seconds.items()}, proof)
 
 

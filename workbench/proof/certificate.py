@@ -51,7 +51,7 @@ def certificate(
         digest=digest_of(kernel.ptx),
         kernel=kernel.name,
         block=made.block,
-        grid=tuple(map(formula_of, made.grid)),  # type: ignore[arg-type]
+        grid=tuple(map(formula_of, made.grid)),
         arguments=tuple(map(_argument, made.arguments)),
         tensors=tuple(map(_tensor, made.tensors.values())),
         shared_bytes=formula_of(made.shared_bytes),

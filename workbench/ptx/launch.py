@@ -17,6 +17,7 @@ from workbench.ptx import recorder
 from workbench.ptx.bound import BoundLaunch
 from workbench.ptx.buffers import Buffer, Row, place
 from workbench.ptx.core_result import CoreResult, with_findings
+from workbench.ptx.covering import Covering
 from workbench.ptx.extents import Extent
 from workbench.ptx.findings import called
 from workbench.ptx.host_memory import without_memory
@@ -182,7 +183,9 @@ class PtxKernel(DecodedKernel):
         if options.checks:
             code = self.following(grid, launch.block)
             if options.proved is not None:
-                code, bound.proved, use = trusting(code, options.proved, self, launch, rows)
+                code, bound.proved, use = trusting(
+                    code, Covering(options.proved, self, launch, rows, self.program.variables)
+                )
             if not bound.proved:
                 extents = self.extents.of_launch(launch.memory.extents)
                 if unwritten := self.copy_sources.unwritten(launch.parameters, rows):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from workbench.ptx.covering import Covering
 from workbench.ptx.machine import core
-from workbench.ptx.proved import Covering, ProofUse, ProvedAccesses
+from workbench.ptx.proved import ProofUse, ProvedAccesses
 
 if TYPE_CHECKING:
-    from workbench.ptx.buffers import Row
-    from workbench.ptx.launch import MachineLaunch, PtxKernel
+    from workbench.ptx.kernel import DecodedKernel
 
 _MATRICES = {
     "ldmatrix": core.Trusted.load_matrix, "ldmatrix.trans": core.Trusted.load_matrix,
@@ -27,9 +27,9 @@ class Trust(NamedTuple):
     use: ProofUse
 
 
-def trusting(code: Any, proof: ProvedAccesses, kernel: PtxKernel, launch: MachineLaunch, rows: Sequence[Row]) -> Trust:
+def trusting(code: Any, covering: Covering) -> Trust:
     """Return the kernel ``code`` with the proved accesses left out, if a launch keeps the preconditions of a proof."""
-    covering = Covering(proof, kernel, launch, rows)
+    proof, kernel = covering.proof, covering.kernel
     if covering.refused:
         return Trust(code, False, ProofUse("", covering.refused))
     key = id(code), id(proof), covering.marked()
@@ -44,7 +44,7 @@ def trusting(code: Any, proof: ProvedAccesses, kernel: PtxKernel, launch: Machin
 
 
 def _made(
-    code: Any, proof: ProvedAccesses, kernel: PtxKernel, marked: frozenset[str]
+    code: Any, proof: ProvedAccesses, kernel: DecodedKernel, marked: frozenset[str]
 ) -> tuple[Any, bool, tuple[str, ...]]:  # fmt: skip
     """Return the changed kernel, whether it is whole, and the arrays that stay checked.
 
