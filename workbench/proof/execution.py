@@ -11,6 +11,7 @@ from workbench.proof.copies import copy_step
 from workbench.proof.graph import ENDS, Graph, head
 from workbench.proof.loops import run_loop
 from workbench.proof.memory import is_pointer, move, parameter
+from workbench.proof.shared_values import SharedValues
 from workbench.proof.solver import QUICK, Effort, Question
 from workbench.proof.specification import Specification
 from workbench.proof.state import State, Value, merged
@@ -22,6 +23,8 @@ from workbench.ptx.parse import ParsedModule, Statement, parse_number
 
 _MOST_BLOCKS = 4_000
 """Executions of a basic block after which a proof gives up."""
+_MOST_RUNS = 6
+"""Executions of the whole kernel, each of which knows more about memory than the one before."""
 _NOTHING = frozenset((
     "fence", "membar", "prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "createpolicy",
     "discard", "applypriority",
@@ -49,6 +52,8 @@ class Execution:
         self.wraps: dict[int, Statement] = {}
         self.changed: frozenset[str] = frozenset()
         self.read_as_constant: set[str] = set()
+        self.stored: dict[ThreadAccess, tuple[Value, ...]] = {}
+        self._shared = SharedValues(self)
         self.exact = True
         self.rounds: tuple[Term, ...] = ()
         self._base: list[Predicate] = [TRUE]
@@ -57,13 +62,16 @@ class Execution:
 
     def run(self) -> None:
         """Execute the kernel. Raises Unknown for code that is not modelled, OutOfBudget if it takes too long."""
-        while True:
+        for attempt in range(_MOST_RUNS):
             self.region(set(self.graph.order), 0, State({}), looping=False)
             written = frozenset(one.base for one in self.accesses if one.writes)
-            if not written & self.read_as_constant:
+            if written & self.read_as_constant:
+                self.changed |= written  # values of what the kernel writes are not those before it: once more, without
+            elif attempt + 1 == _MOST_RUNS or not self._shared.learn():
                 return
-            self.changed |= written  # values of what the kernel writes are not those before it: once more, without
             self.accesses, self.meetings, self.hazards, self.read_as_constant, self._blocks = [], [], [], set(), 0
+            self.stored = {}
+        raise Unknown(None, "memory that is written after it was read as constant")
 
     # -- paths --------------------------------------------------------------------------------------------------
 
@@ -213,6 +221,15 @@ class Execution:
         if self.exact and access.path != FALSE:
             self.accesses.append(access)
 
+    def keep(self, access: ThreadAccess, values: tuple[Value, ...]) -> None:
+        """Keep the values of the elements that an access stores, in an exact run."""
+        if self.exact:
+            self.stored[access] = values
+
+    def shared_value(self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int]) -> Value:
+        """Return what a load finds in shared memory, within the limits of its type."""
+        return self._shared.load(access, shift, size, limits)
+
     def endanger(self, hazard: Hazard) -> None:
         """Keep a hazard of a copy, in an exact run."""
         if self.exact:
@@ -311,6 +328,10 @@ class Execution:
         self.wraps.setdefault(statement.start, statement)
         return wrapped
 
+    def question(self, path: Sequence[Predicate] = ()) -> Question:
+        """Return a question with the facts about sizes and some conditions."""
+        return Question(self.budget, self.specification.data, [*self.specification.facts, *path])
+
     def holds(self, path: Predicate, goal: Predicate, resources: int = QUICK, lemmas: int = 1) -> bool:
         """Return True if a condition can be proved for the threads of a path."""
         if goal.kind in ("true", "false"):
@@ -319,7 +340,7 @@ class Execution:
             return True
         known = self._proved.get((path, goal))
         if known is None:
-            question = Question(self.budget, self.specification.data, [*self.specification.facts, path])
+            question = self.question([path])
             against = question.condition(negation(goal), "")
             known = question.ask([against], resources, model=False, lemmas=lemmas).contradiction
             self._proved[path, goal] = known
