@@ -138,6 +138,9 @@ def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str) -> Valu
         low, high = 0, (1 << bits) - 1
     if all(factor % size == 0 for factor in offset.parts.values()) and thread.constant(access):
         place = quotient(offset, size)
+        given = fact.value(place) if fact is not None and fact.size == size and (fact.signed or size >= 4) else None
+        if given is not None:  # the access is in bounds, which is proved of all of them
+            return given
         return thread.specification.arena.atom("load", access.base, (place, size, kind[0] == "s"), low, high)
     if access.base.startswith("%") and is_shared(thread, access.base):
         return thread.shared_value(access, shift, size, (low, high))

@@ -26,6 +26,9 @@ Linear = dict[tuple[Place, ...], int]
 
 QUICK, USUAL, THOROUGH = 400_000, 3_000_000, 8_000_000
 """Resources of one question."""
+_NEWER = 200_000
+"""Resources of Z3's newer solver for arithmetic, which is the better one for most questions; then comes the older one,
+which is much faster on the few that are left."""
 SMALL = (3, 40, 2_000)
 """Largest sizes that are tried first for a counterexample."""
 
@@ -300,11 +303,17 @@ class Question:
         names = [*self._variables.values(), *self._products.values()]
         lines = [f"(declare-const {name} Int)" for name in names]
         lines += [f"(assert {one})" for one in (*self.hypotheses, *extra)]
-        solver = z3.Solver(ctx=effort.context)
-        solver.set("rlimit", min(resources, effort.left))
-        solver.from_string("\n".join(lines))
-        result = solver.check()
-        effort.spend(solver.statistics())
+        text = "\n".join(lines)
+        for older in (False, True):
+            solver = z3.SimpleSolver(ctx=effort.context)
+            if older:
+                solver.set("smt.arith.solver", 2)
+            solver.set("rlimit", max(min(resources if older else min(resources, _NEWER), effort.left), 1))
+            solver.from_string(text)
+            result = solver.check()
+            effort.spend(solver.statistics())
+            if result != z3.unknown:
+                break
         if result != z3.sat:
             return result, {}
         model = solver.model()
