@@ -90,7 +90,9 @@ class SharedValues:
             if one.writes and one.base in needed:
                 stores.setdefault(one.base, []).extend(_elements(one, self.run.stored.get(one)))
         known = {
-            base: tuple((one.access.statement.start, one.offset, one.size, one.value, one.access.path) for one in several)
+            base: tuple(
+                (one.access.statement.start, one.offset, one.size, one.value, one.access.path) for one in several
+            )
             for base, several in stores.items()
         }
         found = any(self._before.get(base) != several and any(one[3] is not None for one in several)
@@ -190,9 +192,7 @@ class _Flow:
 
     def __init__(self, run: Executing):
         self.graph = run.graph
-        self.place = {
-            one.start: block for block in self.graph.order for one in self.graph.blocks[block].statements
-        }
+        self.place = {one.start: block for block in self.graph.order for one in self.graph.blocks[block].statements}
         self.barriers = {
             one.start for block in self.graph.order for one in self.graph.blocks[block].statements
             if head(one) in ("bar", "barrier") and "warp" not in one.opcode.split(".")
