@@ -22,8 +22,8 @@ class DataFact:
 
     ``text`` has one or several parts, separated by commas: ``distinct`` (``distinct or -1`` leaves out elements of that
     value), and conditions on an element ``v`` and its index ``i``, such as ``0 <= v < rows`` or ``v == 4 * i``.
-    ``count`` is the number of elements, ``size`` the bytes of one. ``value`` returns the element at an index where a part
-    gives it, such as ``v == 4 * i``, else None.
+    ``count`` is the number of elements, ``size`` the bytes of one. ``value`` returns the element at an index where a
+    part gives it, such as ``v == 4 * i``, else None.
     """
 
     tensor: str

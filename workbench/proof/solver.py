@@ -27,8 +27,8 @@ Linear = dict[tuple[Place, ...], int]
 QUICK, USUAL, THOROUGH = 400_000, 3_000_000, 8_000_000
 """Resources of one question."""
 _ARITHMETIC = ((6, 200_000), (2, THOROUGH))
-"""Z3's solvers for linear arithmetic by their numbers, with the most resources of each: the newer one is better for most
-questions, the older one much faster on the few that are left."""
+"""Z3's solvers for linear arithmetic by their numbers, with the most resources of each: the newer one is better for
+most questions, the older one much faster on the few that are left."""
 SMALL = (3, 40, 2_000)
 """Largest sizes that are tried first for a counterexample."""
 
