@@ -71,7 +71,7 @@ class Executing(Thread, Protocol):
 
 
 class SharedValues:
-    """What is known of the values in shared arrays from the stores of the run before."""
+    """Knowledge of the values in shared arrays from the stores of the run before."""
 
     def __init__(self, run: Executing):
         self.run = run
