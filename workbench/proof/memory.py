@@ -109,12 +109,21 @@ def move(thread: Thread, statement: Statement, operands: list[str], state: State
         AccessMode(writes=first or atomic, strong=atomic or any(one in _STRONG for one in parts)),
     )  # fmt: skip
     if first:
+        if name == "st":
+            _keep(thread, statement, operands[1], state, found)
         return
     for place, register in enumerate(thread.graph.registers(operands[0])):
         value: Value = None
         if name == "ld" and len(found) == 1:
             value = _loaded(thread, found[0], place * size, parts[-1])
         thread.assign(statement, state, register, value, guard)
+
+
+def _keep(thread: Thread, statement: Statement, operand: str, state: State, found: list[ThreadAccess]) -> None:
+    """Keep what a store writes, element by element."""
+    elements = operand.strip().strip("{}").split(",")
+    for one in found:
+        thread.keep(one, tuple(thread.value(statement, element, state) for element in elements))
 
 
 def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str) -> Value:
@@ -131,8 +140,19 @@ def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str) -> Valu
         low, high = 0, (1 << bits) - 1
     if all(factor % size == 0 for factor in offset.parts.values()) and thread.constant(access):
         place = quotient(offset, size)
+        given = fact.value(place) if fact is not None and fact.size == size and (fact.signed or size >= 4) else None
+        if given is not None:  # the access is in bounds, which is proved of all of them
+            return given
         return thread.specification.arena.atom("load", access.base, (place, size, kind[0] == "s"), low, high)
+    if access.base.startswith("%") and is_shared(thread, access.base):
+        return thread.shared_value(access, shift, size, (low, high))
     return thread.fresh(access.statement, f"loaded{shift}", low, high) if size < 4 else None
+
+
+def is_shared(thread: Thread, base: str) -> bool:
+    """Return True for an array in shared memory."""
+    variable = thread.graph.variables.get(base.removeprefix("%"))
+    return variable is not None and variable.space == "shared"
 
 
 def parameter(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:

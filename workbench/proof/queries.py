@@ -79,6 +79,8 @@ class Queries:
                     continue
                 question = self.question()
                 question.suppose(one.path)
+                for room in (one.offset, size - one.offset):
+                    self._offer_factors(question, question.linear(room, ""))
                 answer = question.ask([question.condition(broken, "")])
                 if not answer.contradiction:
                     failures += 1

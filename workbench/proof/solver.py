@@ -26,6 +26,9 @@ Linear = dict[tuple[Place, ...], int]
 
 QUICK, USUAL, THOROUGH = 400_000, 3_000_000, 8_000_000
 """Resources of one question."""
+_ARITHMETIC = ((6, 200_000), (2, THOROUGH))
+"""Z3's solvers for linear arithmetic by their numbers, with the most resources of each: the newer one is better for
+most questions, the older one much faster on the few that are left."""
 SMALL = (3, 40, 2_000)
 """Largest sizes that are tried first for a counterexample."""
 
@@ -281,30 +284,40 @@ class Question:
         found = self._smaller([*extra, *exact], resources)
         if found is not None:
             return found
-        result, values = self._check([*extra, *exact, *self._lemmas()], THOROUGH)
+        result, values = self._check([*extra, *exact, *self._lemmas()], THOROUGH, products=True)
         return Answer(result == z3.unsat, values if result == z3.sat else {})
 
     def _smaller(self, extra: Sequence[str], resources: int) -> Answer | None:
         """Return a model in which all sizes are small, if there is one."""
         for most in SMALL:
             small = [f"(<= {one} {most})" for (atom, _), one in self._variables.items() if atom.kind == "param"]
-            result, values = self._check([*extra, *small], resources)
+            result, values = self._check([*extra, *small], resources, products=True)
             if result == z3.sat:
                 return Answer(False, values)
         return None
 
-    def _check(self, extra: Sequence[str], resources: int) -> tuple[Any, dict[Place, int]]:
+    def _check(self, extra: Sequence[str], resources: int, *, products: bool = False) -> tuple[Any, dict[Place, int]]:
+        """Return Z3's answer with the values of a model.
+
+        Questions with ``products`` go through its tactics, which find models that the bare solvers do not.
+        """
         effort = self._budget
-        if effort.left <= 0:
-            raise OutOfBudget
         names = [*self._variables.values(), *self._products.values()]
         lines = [f"(declare-const {name} Int)" for name in names]
         lines += [f"(assert {one})" for one in (*self.hypotheses, *extra)]
-        solver = z3.Solver(ctx=effort.context)
-        solver.set("rlimit", min(resources, effort.left))
-        solver.from_string("\n".join(lines))
-        result = solver.check()
-        effort.spend(solver.statistics())
+        text, result = "\n".join(lines), z3.unknown
+        for number, most in ((0, resources),) if products else _ARITHMETIC:
+            if effort.left <= 0:
+                raise OutOfBudget
+            solver = (z3.SimpleSolver if number else z3.Solver)(ctx=effort.context)
+            if number:
+                solver.set("smt.arith.solver", number)
+            solver.set("rlimit", min(resources, most, effort.left))
+            solver.from_string(text)
+            result = solver.check()
+            effort.spend(solver.statistics())
+            if result != z3.unknown:
+                break
         if result != z3.sat:
             return result, {}
         model = solver.model()
