@@ -47,7 +47,8 @@ class Family:
     """Launches of one kernel: ``args`` by position or by the parameter's name.
 
     An argument is a tensor as ``"float32[rows, cols]"``, a number as a formula of sizes, or a tensor or number itself.
-    A parameter without one is a size of its own name, or any value if it is not a whole number. Instead of all that,
+    The name of another parameter that is a tensor stands for the same memory. A parameter without an argument is a size
+    of its own name, or any value if it is not a whole number. Instead of all that,
     ``later`` makes the launch of ``symbols``, which are sizes with their least values.
     """
 
@@ -115,7 +116,7 @@ class _Reader:
             found = _TENSOR.fullmatch(value) if isinstance(value, str) else None
             if found:
                 shapes.append(found[2])
-            elif isinstance(value, str):
+            elif isinstance(value, str) and not self._is_tensor(value):
                 numbers.append(value)
         narrow = {one.name for one in self.kernel.parameters if one.size == 4}
         narrow |= {value.strip() for name, value in self.given.items() if isinstance(value, str) and name in narrow}
@@ -124,6 +125,11 @@ class _Reader:
             for name in names:
                 if name not in self.sizes:
                     self._symbol(name, least, _INT32 if name in narrow else _INT64)
+
+    def _is_tensor(self, name: str) -> bool:
+        """Return True for the name of a parameter whose argument is given as a tensor."""
+        given = self.given.get(name)
+        return isinstance(given, str) and _TENSOR.fullmatch(given) is not None
 
     def _integers(self) -> list[Parameter]:
         """Return the parameters that may be whole numbers."""
@@ -217,6 +223,8 @@ class _Reader:
     def _tensor(self, name: str, given: Any) -> TensorArgument | None:
         where = f"args[{name!r}]"
         if isinstance(given, str):
+            if self._is_tensor(given):
+                return self._tensor(given, self.given[given])
             found = _TENSOR.fullmatch(given)
             if found is None:
                 return None
