@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from workbench.base.element_types import PTX_FLOAT_LETTERS
+
 if TYPE_CHECKING:
     from workbench.ptx.launch import MachineLaunch
     from workbench.ptx.parse import Parameter
@@ -35,14 +37,14 @@ class PassedArray:
 class SeenLaunch:
     """One launch without its data. ``values`` are those of the kernel's parameters, in order.
 
-    A whole number is an int, memory a `PassedArray`, a null pointer None; what else was passed are its bytes.
+    Memory is a `PassedArray`, a null pointer None; what is no number either, such as a struct, are its bytes.
     """
 
     kernel: CompiledKernel
     grid: Dimensions
     block: Dimensions
     shared_bytes: int
-    values: tuple[int | bytes | PassedArray | None, ...]
+    values: tuple[int | float | bytes | PassedArray | None, ...]
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -51,8 +53,8 @@ class SeenLaunch:
         return self.kernel.key, self.grid, self.block, self.shared_bytes, *shown
 
 
-def _shape_of(value: bytes | PassedArray) -> tuple[object, ...]:
-    return (len(value),) if isinstance(value, bytes) else (value.bytes, value.dtype, value.shape)
+def _shape_of(value: float | bytes | PassedArray) -> tuple[object, ...]:
+    return (value.bytes, value.dtype, value.shape) if isinstance(value, PassedArray) else ()
 
 
 class SeenLaunches:
@@ -116,8 +118,11 @@ def seen(
 
 def _value(
     one: Parameter, packed: bytes, rows: Sequence[tuple[Any, ...]], array: Any, size: int | None
-) -> int | bytes | PassedArray | None:
+) -> int | float | bytes | PassedArray | None:
     content = packed[one.offset : one.offset + one.size]
+    if letter := PTX_FLOAT_LETTERS.get(one.type):
+        number: float = struct.unpack(f"<{letter}", content)[0]
+        return number
     if one.type[0] not in "usb" or one.type == "b8" or one.size not in (1, 2, 4, 8):
         return content
     if one.size == 8:

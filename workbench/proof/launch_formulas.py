@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 NAME = re.compile(r"[^\W\d]\w*")
 """A size in a formula, or a function."""
-_LARGEST_TILE = 1 << 16
+LARGEST_TILE = 1 << 16
+"""Most elements of an axis that a block is supposed to cover."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,17 @@ class SizeFormulas:
             parts.append(str(values[0]) if chosen is None else chosen)
         return [", ".join(parts)] if any(not one.isdigit() for one in parts) else []
 
-    def of_grid(self, values: Sequence[int], threads: int, block: int) -> list[str]:
+    def of_grid(
+        self, values: Sequence[int], threads: int, block: int, largest_tile: int = LARGEST_TILE
+    ) -> list[str]:  # fmt: skip
         """Return numbers of blocks: sizes, products of two, and quotients by a tile; tiles of ``threads`` first.
 
-        ``threads`` are those of the block along the axis, ``block`` all of them.
+        ``threads`` are those of the block along the axis, ``block`` all of them; other tiles are powers of two, up to
+        the ``largest_tile``.
         """
-        tiles = [threads, block, *(threads * factor for factor in (2, 4, 8, 16))]
-        tiles += [1 << power for power in range(1, _LARGEST_TILE.bit_length())]
+        tiles = [threads, block]
+        tiles += [threads * factor for factor in (2, 4, 8, 16) if largest_tile]
+        tiles += [1 << power for power in range(1, largest_tile.bit_length())]
         exact = self.monomials(values, 2)
         found = []
         for tile in dict.fromkeys(one for one in tiles if one > 1):

@@ -248,14 +248,17 @@ class LaunchPattern:
     @cached_property
     def _sizes(self) -> dict[str, tuple[int, ...]]:
         """Numbers that may be sizes: above 1 in a launch, and below 1 in none; and blocks that follow none of these."""
-        given = {name: one for name, one in self.numbers.items() if min(one) >= 1 and max(one) > 1}
-        formulas, found = SizeFormulas(given), dict(given)
+        found = {name: one for name, one in self.numbers.items() if min(one) >= 1 and max(one) > 1}
+        given = SizeFormulas(found)
         block = self.launches[0].block
         for axis, letter in enumerate("xyz"):
             values = tuple(one.grid[axis] for one in self.launches)
             name = f"blocks_{letter}"
-            known = name in self._at or formulas.of_grid(values, block[axis], math.prod(block))
-            if max(values) > 1 and not known:
+            if max(values) == 1 or name in self._at or given.of_grid(values, block[axis], block[axis], 0):
+                continue
+            shapes = (self._formulas_of(one, SizeFormulas(found | {name: values})) for one in self.arrays)
+            follow = any(name in NAME.findall(one[0]) for one in shapes if one)
+            if follow or not given.of_grid(values, block[axis], math.prod(block)):
                 found[name] = values
         return found
 
@@ -263,8 +266,9 @@ class LaunchPattern:
     def _formulas(self) -> SizeFormulas:
         return SizeFormulas(self._sizes)
 
-    def _formulas_of(self, name: str) -> list[str]:
+    def _formulas_of(self, name: str, formulas: SizeFormulas | None = None) -> list[str]:
         """Return the formulas of an array's shape that fit; with sizes of its own for its dimensions first."""
+        formulas = formulas or self._formulas
         arrays = self.arrays[name]
         if any(one.bytes == 0 for one in arrays):
             return []
@@ -272,12 +276,12 @@ class LaunchPattern:
         ranks = {len(one) for one in shapes}
         found = []
         if ranks != {0} and len(ranks) == 1:
-            found += self._formulas.of_dimensions([one.shape for one in arrays])
+            found += formulas.of_dimensions([one.shape for one in arrays])
         element = self._element(name)
         for size in (element,) if element else _WORDS:
             if not any(one.bytes % size for one in arrays):
                 counts = [one.bytes // size for one in arrays]
-                found += self._formulas.monomials(counts) or self._formulas.affine(counts)
+                found += formulas.monomials(counts) or formulas.affine(counts)
             if found:
                 break
         return [*dict.fromkeys(found)][:_MOST_COINCIDENCES]

@@ -141,11 +141,18 @@ def counted(proofs: Iterable[LaunchProof]) -> str:
     return f"{counts[PROVED]} proved{less}, {counts[REFUTED]} refuted, {counts[UNKNOWN]} unknown"
 
 
-def prove_launches(launches: Iterable[SeenLaunch], *, effort: int = EFFORT, run: bool = True) -> list[LaunchProof]:
+Known = dict[tuple[object, ...], Proof]
+"""Proofs by the family that they are about."""
+
+
+def prove_launches(
+    launches: Iterable[SeenLaunch], *, effort: int = EFFORT, known: Known | None = None
+) -> list[LaunchProof]:
     """Prove the kernels of launches that were seen, each for the most general family of launches that can be proved.
 
     Launches of a kernel with the same block belong together. A kernel is refuted by a launch like those that were
-    seen: by one of them, or, where their sizes differ, by one that follows the formulas that fit all of them.
+    seen: by one of them, or, where their sizes differ, by one that follows the formulas that fit all of them. Proofs
+    that are ``known`` are not made again, and new ones are added to them.
     Raises MissingToolError without Z3.
     """
     require_solver()
@@ -153,45 +160,56 @@ def prove_launches(launches: Iterable[SeenLaunch], *, effort: int = EFFORT, run:
     for one in launches:
         together.setdefault((one.kernel.key, one.block, one.shared_bytes), []).append(one)
     with unwatched():
-        return [_proved(group, effort, run) for group in together.values()]
+        prover = _Prover(effort, {} if known is None else known)
+        return [prover.proved(group) for group in together.values()]
 
 
-def _proved(launches: Sequence[SeenLaunch], effort: int, run: bool) -> LaunchProof:
-    kernel = launches[0].kernel
-    try:
-        pattern = LaunchPattern(launches)
-        readings = [*pattern.readings()]
-        alone_ones = [*itertools.islice(pattern.alone(), _MOST_ALONE)]
-    except WorkbenchError as error:  # arguments that overlap, or a dtype that proofs do not know
-        return LaunchProof(_nothing(kernel, error), LAUNCHED, "", len(launches))
-    general: list[LaunchProof] = []
-    for reading in readings:
-        found = _of(reading, kernel, effort, run, len(launches))
-        if found.proof.ok:
-            return replace(found, remark=_beyond(general))
-        if found.status == REFUTED and reading.refutes:
-            return found
-        general.append(found)
-    alone = []
-    for reading in alone_ones:
-        found = _of(reading, kernel, effort, run, len(launches))
-        if found.status == REFUTED:
-            return found
-        alone.append(found)
-    if all(one.proof.ok for one in alone):
-        few = f"{len(alone)} of {len(launches)} launches" if len(alone) < len(launches) else alone[0].scope
-        return replace(alone[0], scope=few, remark=_beyond(general))
-    open_one = (general or alone)[0]
-    proof = replace(open_one.proof, status=UNKNOWN, properties=_undecided(open_one.proof.properties))
-    return replace(open_one, proof=proof)
+@dataclass(frozen=True)
+class _Prover:
+    effort: int
+    known: Known
 
+    def of(self, reading: Reading, launches: int) -> LaunchProof:
+        """Prove one family of launches."""
+        family = reading.family
+        key = (family.kernel.key, family.grid, family.block, family.shared_bytes, repr(family.args), family.facts)
+        if key not in self.known:
+            try:
+                proof = prove_family(family, family.kernel, effort=self.effort, any_data=False)
+            except ArgumentError as error:  # such as facts that contradict each other
+                proof = _nothing(family.kernel, error)
+            self.known[key] = proof
+        return LaunchProof(self.known[key], reading.scope, reading.text, launches)
 
-def _of(reading: Reading, kernel: CompiledKernel, effort: int, run: bool, launches: int) -> LaunchProof:
-    try:
-        proof = prove_family(reading.family, kernel, effort=effort, run=run, any_data=False)
-    except ArgumentError as error:  # such as facts that contradict each other
-        proof = _nothing(kernel, error)
-    return LaunchProof(proof, reading.scope, reading.text, launches)
+    def proved(self, launches: Sequence[SeenLaunch]) -> LaunchProof:
+        """Prove launches of one kernel together, as far as they go."""
+        kernel = launches[0].kernel
+        try:
+            pattern = LaunchPattern(launches)
+            readings = [*pattern.readings()]
+            alone_ones = [*itertools.islice(pattern.alone(), _MOST_ALONE)]
+        except WorkbenchError as error:  # arguments that overlap, or a dtype that proofs do not know
+            return LaunchProof(_nothing(kernel, error), LAUNCHED, "", len(launches))
+        general: list[LaunchProof] = []
+        for reading in readings:
+            found = self.of(reading, len(launches))
+            if found.proof.ok:
+                return replace(found, remark=_beyond(general))
+            if found.status == REFUTED and reading.refutes:
+                return found
+            general.append(found)
+        alone = []
+        for reading in alone_ones:
+            found = self.of(reading, len(launches))
+            if found.status == REFUTED:
+                return found
+            alone.append(found)
+        if all(one.proof.ok for one in alone):
+            few = f"{len(alone)} of {len(launches)} launches" if len(alone) < len(launches) else alone[0].scope
+            return replace(alone[0], scope=few, remark=_beyond(general))
+        open_one = (general or alone)[0]
+        proof = replace(open_one.proof, status=UNKNOWN, properties=_undecided(open_one.proof.properties))
+        return replace(open_one, proof=proof)
 
 
 def _nothing(kernel: CompiledKernel, error: WorkbenchError) -> Proof:
