@@ -38,8 +38,8 @@ class Reading:
         family: the launches, see `Family`.
         sizes: the symbols with the values that were seen.
         fixed: what is a number, by name.
-        refutes: True if a counterexample counts against the kernel, because all that a launch of the family could have
-            been follows from several launches.
+        refutes: True if a counterexample counts against the kernel: its sizes are between those of launches that
+            differ, and the formulas fit all of these.
     """
 
     scope: str
@@ -126,14 +126,11 @@ class LaunchPattern:
         general, narrow = self._general(), self._narrow()
         if general is None or narrow is None:
             return
-        bounded = not self.confirmed or any(not self._formulas_of(name) for name in self.arrays)
-        narrow = replace(narrow, refutes=not bounded)
-        if _same(general, narrow):
-            yield replace(general, refutes=narrow.refutes)
-        else:
-            yield general
+        yield general
+        if not _same(general, narrow):
             yield narrow
-        if bounded and (within := self._within([one for one in general.sizes if one in self._sizes])) is not None:
+        within = self._within([one for one in general.sizes if one in self._sizes])
+        if within is not None:
             yield replace(within, refutes=self.confirmed)
 
     def alone(self) -> Iterator[Reading]:
@@ -168,13 +165,16 @@ class LaunchPattern:
         return self._reading(ALIKE, made, self._used(made), tie=True)
 
     def _within(self, used: Sequence[str]) -> Reading | None:
-        """Return the family with sizes that are at most those of the launches, and arrays as in a single one."""
+        """Return the family with sizes between those of the launches; up to those of a single one, with its arrays."""
         made = _Made()
         if self.confirmed:
             made.arrays = {name: found[0] for name in self.arrays if (found := self._formulas_of(name))}
         self._set_grid(made, equate=True)
         for name in used:
-            made.facts[f"{name} <= {max(self._sizes[name])}"] = None
+            values = self._sizes[name]
+            made.facts[f"{name} <= {max(values)}"] = None
+            if self.confirmed:
+                made.facts[f"{name} >= {min(values)}"] = None
         return self._reading(WITHIN, made, used, tie=True)
 
     def _reading(self, scope: str, made: _Made, used: Sequence[str], tie: bool = False) -> Reading | None:

@@ -32,8 +32,8 @@ class LaunchProof:
     Attributes:
         proof: the verdict, with its preconditions.
         scope: how far it reaches: "all sizes", "sizes like those launched" (what coincided in the launches, such as
-            equal sizes and divisors, is a precondition), "sizes up to those launched" (with arrays as large as then
-            where no formula of sizes fits), or "the launch" alone.
+            equal sizes and divisors, is a precondition), "sizes up to those launched" (with the arrays of a single
+            launch; between those of several), or "the launch" alone.
         reading: what is general and what is fixed, in words.
         launches: number of different launches that were seen.
         remark: a counterexample among sizes beyond the scope; "" if there is none.
@@ -150,8 +150,8 @@ def prove_launches(
 ) -> list[LaunchProof]:
     """Prove the kernels of launches that were seen, each for the most general family of launches that can be proved.
 
-    Launches of a kernel with the same block belong together. A kernel is refuted by a launch like those that were
-    seen: by one of them, or, where their sizes differ, by one that follows the formulas that fit all of them. Proofs
+    Launches of a kernel with the same block belong together. A kernel is refuted by a launch that was seen, or, where
+    their sizes differ, by one with sizes between theirs that follows the formulas that fit all of them. Proofs
     that are ``known`` are not made again, and new ones are added to them.
     Raises MissingToolError without Z3.
     """

@@ -66,7 +66,8 @@ def prove(
     Args:
         kernel: a kernel of `load_cuda` or `load_ptx`, or a CompiledKernel, such as of ``compile_triton``; or an op of
             `wb.op`, or its name.
-        grid: blocks, one to three numbers or formulas of sizes.
+        grid: blocks, one to three numbers or formulas of sizes, which may name tensors: ``"cdiv(x.shape[1], 32)"``; or
+            a function of sizes and tensors, by their names, that returns these: ``lambda x: (x.shape[0], 1)``.
         block: threads of a block, one to three numbers; a kernel of Triton has its own.
         args: for each parameter, in order or by name, a tensor as ``"float32[rows, cols]"``, a formula of sizes, or a
             value. An integer without one is a size of its own name.
