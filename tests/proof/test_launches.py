@@ -31,6 +31,12 @@ extern "C" __global__ void turned(float *out, const float *x, int rows, int cols
     int c = blockIdx.x * 16 + threadIdx.x, r = blockIdx.y * 16 + threadIdx.y;
     if (c < cols && r < rows) out[c * rows + r] = x[r * cols + c];
 }
+extern "C" __global__ void staged(float *x, int n) {
+    extern __shared__ float part[];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) part[i] = x[i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = part[n - 1 - i];
+}
 extern "C" __global__ void stepped(float *x, int n, int step) { int i = I; if (i < n) x[i] += step; }
 """
 
@@ -174,3 +180,15 @@ def test_the_watch_goes_on_after_a_proof(module, proved):
         assert len(launches) == 1  # runs that confirm a counterexample are not the program's
     finally:
         watch(None)
+
+
+def test_dynamic_shared_memory_is_a_formula_too(module, proved):
+    def launch():
+        for n in (100, 133):
+            module.staged(1, 64, vector(n), n, shared_bytes=4 * n)
+
+    found = proved(launch)
+    assert (found.status, found.scope) == ("proved", "all sizes"), found
+    assert "4 * n bytes of dynamic shared memory" in found.reading
+    fixed = proved(lambda: module.staged(1, 64, vector(100), 100, shared_bytes=1024))
+    assert fixed.scope == "sizes up to those launched", fixed

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MOST_OF_A_KERNEL = 16
 """Different launches that are kept of one kernel; of further ones only the number."""
 
+RESERVED = frozenset({"cdiv", "min", "max", "next_power_of_2", "v", "i", "distinct"})
+"""Names that mean something else in the formulas and facts of a proof."""
+
 Dimensions = tuple[int, int, int]
 
 
@@ -33,18 +36,19 @@ class PassedArray:
     shape: tuple[int, ...] = ()
 
 
+PassedValue = int | float | bytes | PassedArray | None
+"""A value of a launch: memory is a `PassedArray`, a null pointer None; what is no number either are its bytes."""
+
+
 @dataclass(frozen=True)
 class SeenLaunch:
-    """One launch without its data. ``values`` are those of the kernel's parameters, in order.
-
-    Memory is a `PassedArray`, a null pointer None; what is no number either, such as a struct, are its bytes.
-    """
+    """One launch without its data. ``values`` are those of the kernel's parameters, in order."""
 
     kernel: CompiledKernel
     grid: Dimensions
     block: Dimensions
     shared_bytes: int
-    values: tuple[int | float | bytes | PassedArray | None, ...]
+    values: tuple[PassedValue, ...]
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -105,20 +109,26 @@ def seen(
     ]
     named = names if len(names) == len(parameters) else [one.name for one in kernel.parameters]
     made = replace(kernel, parameters=_named(kernel.parameters, named), assembly=None)
-    if made.language == "ptx" and launch.runner.module.by_llvm:  # Triton's, of which the driver sees only the PTX
-        shared = made.shared_bytes + launch.shared_bytes
-        threads = math.prod(launch.block)
-        made = replace(
-            made, language="triton", threads_per_block=threads, shared_bytes=shared,
-            dynamic_shared_bytes=launch.shared_bytes,
-        )  # fmt: skip
-    dynamic = launch.shared_bytes - (made.dynamic_shared_bytes if made.language == "triton" else 0)
-    return SeenLaunch(made, launch.grid, launch.block, max(dynamic, 0), tuple(values))
+    made, shared = with_triton(made, launch.runner.module.by_llvm, launch.block, launch.shared_bytes)
+    return SeenLaunch(made, launch.grid, launch.block, shared, tuple(values))
+
+
+def with_triton(
+    kernel: CompiledKernel, by_llvm: bool, block: Sequence[int], shared_bytes: int
+) -> tuple[CompiledKernel, int]:
+    """Return a kernel as Triton's if LLVM wrote its PTX, and the dynamic shared memory that is not the kernel's own."""
+    if kernel.language != "triton" and by_llvm:  # a driver sees only the PTX
+        threads, shared = math.prod(block), kernel.shared_bytes + shared_bytes
+        kernel = replace(
+            kernel, language="triton", threads_per_block=threads, shared_bytes=shared, dynamic_shared_bytes=shared_bytes
+        )
+    own = kernel.dynamic_shared_bytes if kernel.language == "triton" else 0
+    return kernel, max(shared_bytes - own, 0)
 
 
 def _value(
     one: Parameter, packed: bytes, rows: Sequence[tuple[Any, ...]], array: Any, size: int | None
-) -> int | float | bytes | PassedArray | None:
+) -> PassedValue:
     content = packed[one.offset : one.offset + one.size]
     if letter := PTX_FLOAT_LETTERS.get(one.type):
         number: float = struct.unpack(f"<{letter}", content)[0]
@@ -150,7 +160,7 @@ def _named(parameters: Sequence[Parameter], names: Sequence[str]) -> tuple[Param
     found: list[Parameter] = []
     taken: set[str] = set()
     for at, (one, name) in enumerate(zip(parameters, names, strict=True)):
-        good = name.isidentifier() and name not in taken and name not in ("cdiv", "min", "max", "next_power_of_2")
+        good = name.isidentifier() and name not in taken | RESERVED
         chosen = name if good else f"p{at}"
         taken.add(chosen)
         found.append(replace(one, name=chosen, scratch=one.scratch or name.endswith("scratch memory")))

@@ -87,10 +87,10 @@ class _Reader:
         else:
             self.given = self._arguments(family.args)
             self._symbols(family)
-            self.names = dict(self.sizes)
-            self.names |= {
-                name: _shaped(self._tensor(name, one)) for name, one in self.given.items() if self._is_tensor(name)
-            }
+            self.names: Mapping[str, Any] = self.sizes
+            tensors = {name: self._tensor(name, one) for name, one in self.given.items() if self._is_tensor(name)}
+            shapes: dict[str, Any] = {name: _shaped(one) for name, one in tensors.items() if one is not None}
+            self.names = {**self.sizes, **shapes}
             grid = self._called("grid", family.grid)
             text = ", ".join(map(str, _listed(grid)))
             self.launched = Launched(grid, family.block, self.given, family.shared_bytes, (), self.names, text)

@@ -14,6 +14,9 @@ LARGEST_TILE = 1 << 16
 """Most elements of an axis that a block is supposed to cover."""
 
 
+_ELEMENTS = (4, 2, 8, 1)
+
+
 @dataclass(frozen=True)
 class SizeFormulas:
     """Sizes with the values that they have in several launches, in the order of the parameters."""
@@ -41,6 +44,14 @@ class SizeFormulas:
             elif len(rests) == 1 and (rest := rests.pop()) > 0:
                 found.append(f"{name} + {rest}")
         return found
+
+    def of_bytes(self, values: Sequence[int]) -> list[str]:
+        """Return products of a few bytes and sizes that have these values."""
+        for element in _ELEMENTS:
+            whole = not any(one % element for one in values)
+            if found := self.monomials([one // element for one in values]) if whole else []:
+                return [f"{element} * {one}" for one in found]
+        return self.affine(values)
 
     def of_dimensions(self, shapes: Sequence[tuple[int, ...]]) -> list[str]:
         """Return a shape whose dimensions are sizes, each used once if there are several alike, or numbers."""

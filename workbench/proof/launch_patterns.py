@@ -25,6 +25,8 @@ ALL, ALIKE, WITHIN, LAUNCHED = "all sizes", "sizes like those launched", "sizes 
 _WORDS = {4: "int32", 2: "int16", 8: "int64", 1: "uint8"}
 """Types for elements of which only the size is known; only the size counts."""
 _MOST_COINCIDENCES = 6
+_WORDS_OF_FACTS = ("v", "i", "distinct", "and", "or", "not", "min", "max", "cdiv")
+_ATTRIBUTE = re.compile(r"\.\w+")
 _LLVM_DIVISOR = 16
 """Triton compiles anew for a number that is not a multiple of 16, as those so far were."""
 
@@ -61,7 +63,9 @@ class Reading:
         sizes = ", ".join(f"{name} (launched with {_listed(values)})" for name, values in self.sizes.items())
         arrays = ", ".join(f"{name} {one}" for name, one in self.arrays.items())
         fixed = ", ".join(f"{name} = {value}" for name, value in self.fixed.items())
-        return "; ".join(filter(None, [sizes and f"sizes: {sizes}", arrays, fixed and f"fixed: {fixed}"]))
+        dynamic = self.family.shared_bytes
+        shared = f"{dynamic} bytes of dynamic shared memory" if dynamic else ""
+        return "; ".join(filter(None, [sizes and f"sizes: {sizes}", arrays, shared, fixed and f"fixed: {fixed}"]))
 
 
 def _listed(values: Iterable[int]) -> str:
@@ -79,13 +83,13 @@ class _Made:
 
 
 class LaunchPattern:
-    """Launches of one kernel that have the same block and the same dynamic shared memory.
+    """Launches of one kernel that have the same block.
 
-    Raises Unknown for arguments that overlap without being the same.
+    ``facts`` are about the elements of its arrays. Raises Unknown for arguments that overlap without being the same.
     """
 
-    def __init__(self, launches: Sequence[SeenLaunch]):
-        self.launches = launches
+    def __init__(self, launches: Sequence[SeenLaunch], facts: Mapping[str, str] | None = None):
+        self.launches, self.facts = launches, facts or {}
         self.kernel = launches[0].kernel
         self.parameters = [one for one in self.kernel.parameters if not one.scratch]
         self._at = {one.name: at for at, one in enumerate(self.kernel.parameters)}
@@ -138,7 +142,7 @@ class LaunchPattern:
         for at, launch in enumerate(self.launches):
             args: dict[str, object] = {one.name: self._fixed(one.name, at) for one in self.parameters}
             fixed = {name: str(values[at]) for name, values in self.numbers.items()}
-            family = Family(self.kernel, launch.grid, launch.block, args, (), launch.shared_bytes)
+            family = Family(self.kernel, launch.grid, launch.block, args, self._known(args, ()), launch.shared_bytes)
             fixed |= {name: f"{value[at].bytes:,} bytes" for name, value in self.arrays.items()}
             yield Reading(LAUNCHED, family, {}, {"grid": str(launch.grid)} | fixed)
 
@@ -173,7 +177,7 @@ class LaunchPattern:
         for name in used:
             values = self._sizes[name]
             made.facts[f"{name} <= {max(values)}"] = None
-            if self.confirmed:
+            if self.confirmed and min(values) > 1:
                 made.facts[f"{name} >= {min(values)}"] = None
         return self._reading(WITHIN, made, used, tie=True)
 
@@ -210,13 +214,29 @@ class LaunchPattern:
         fixed |= {f"grid.{axis}": str(one) for axis, one in zip("xyz", grid, strict=True) if one not in (1, "1") and
                   isinstance(one, int)}  # fmt: skip
         facts = dict.fromkeys(one for one in (renamed(fact, tied) for fact in made.facts) if not _is_same(one))
-        launch = self.launches[0]
-        family = Family(self.kernel, tuple(grid), launch.block, args, tuple(facts), launch.shared_bytes)
+        launch, shared = self.launches[0], self._shared
+        fixed_shared = scope == WITHIN and not self.confirmed
+        dynamic = launch.shared_bytes if fixed_shared or not isinstance(shared, str) else renamed(shared, tied)
+        known = self._known(args, symbols)
+        family = Family(self.kernel, tuple(grid), launch.block, args, (*facts, *known), dynamic)
         return Reading(scope, family, symbols, fixed)
+
+    def _known(self, args: Mapping[str, object], symbols: Iterable[str]) -> list[dict[str, str]]:
+        """Return the facts about elements whose words the family has: sizes, and shapes of arrays as they were."""
+        ranks = {name: len(one[0].shape) for name, one in self.arrays.items()}
+        whole = {
+            name for name, one in args.items() if isinstance(one, str) and "[" in one
+            and one.count(",") + 1 == ranks.get(name)
+        }  # fmt: skip
+        words = {*whole, *symbols, *_WORDS_OF_FACTS}
+        return [
+            {name: text} for name, text in self.facts.items()
+            if name in self.arrays and {*NAME.findall(_ATTRIBUTE.sub("", text))} <= words
+        ]  # fmt: skip
 
     def _used(self, made: _Made) -> list[str]:
         """Return the sizes of which the arrays and the grid are formulas, in the order of the parameters."""
-        texts = " ".join([*made.arrays.values(), *map(str, made.grid)])
+        texts = " ".join([*made.arrays.values(), *map(str, made.grid), str(self._shared)])
         words = {*NAME.findall(texts)}
         return [name for name in self._sizes if name in words]
 
@@ -286,6 +306,14 @@ class LaunchPattern:
                 break
         return [*dict.fromkeys(found)][:_MOST_COINCIDENCES]
 
+    @cached_property
+    def _shared(self) -> str | int | None:
+        """Dynamic shared memory: a number, a formula of sizes, or None if it differs and follows none."""
+        values = [one.shared_bytes for one in self.launches]
+        formulas = self._formulas.of_bytes(values) if max(values) else []
+        fixed = values[0] if len(set(values)) == 1 else None
+        return fixed if not formulas or (fixed is not None and self.confirmed) else formulas[0]
+
     def _element(self, name: str) -> int:
         """Return the bytes of an element; 0 if they are not known."""
         dtypes = {one.dtype for one in self.arrays[name]}
@@ -333,9 +361,11 @@ class LaunchPattern:
         value = self._values(name)[at]
         if not isinstance(value, PassedArray):
             return value
-        dtype = value.dtype or "uint8"
+        dtype, first = value.dtype or "uint8", self._first_of(name)
+        if first == name and value.shape:
+            return f"{dtype}[{', '.join(map(str, value.shape))}]"
         element = bytes_of(name, dtype)
-        return TensorArgument(self._first_of(name), dtype, (term(value.bytes // element),), element)
+        return TensorArgument(first, dtype, (term(value.bytes // element),), element)
 
     def _first_of(self, name: str) -> str:
         """Return the first parameter that is the same memory in all launches."""

@@ -146,21 +146,25 @@ Known = dict[tuple[object, ...], Proof]
 
 
 def prove_launches(
-    launches: Iterable[SeenLaunch], *, effort: int = EFFORT, known: Known | None = None
+    launches: Iterable[SeenLaunch],
+    *,
+    effort: int = EFFORT,
+    known: Known | None = None,
+    facts: Mapping[str, str] | None = None,
 ) -> list[LaunchProof]:
     """Prove the kernels of launches that were seen, each for the most general family of launches that can be proved.
 
     Launches of a kernel with the same block belong together. A kernel is refuted by a launch that was seen, or, where
     their sizes differ, by one with sizes between theirs that follows the formulas that fit all of them. Proofs
-    that are ``known`` are not made again, and new ones are added to them.
+    that are ``known`` are not made again, and new ones are added to them. ``facts`` are about elements, by parameter.
     Raises MissingToolError without Z3.
     """
     require_solver()
     together: dict[tuple[object, ...], list[SeenLaunch]] = {}
     for one in launches:
-        together.setdefault((one.kernel.key, one.block, one.shared_bytes), []).append(one)
+        together.setdefault((one.kernel.key, one.block), []).append(one)
     with unwatched():
-        prover = _Prover(effort, {} if known is None else known)
+        prover = _Prover(effort, {} if known is None else known, facts or {})
         return [prover.proved(group) for group in together.values()]
 
 
@@ -168,11 +172,12 @@ def prove_launches(
 class _Prover:
     effort: int
     known: Known
+    facts: Mapping[str, str]
 
     def of(self, reading: Reading, launches: int) -> LaunchProof:
         """Prove one family of launches."""
         family = reading.family
-        key = (family.kernel.key, family.grid, family.block, family.shared_bytes, repr(family.args), family.facts)
+        key = (family.kernel.key, family.grid, family.block, family.shared_bytes, repr(family.args), repr(family.facts))
         if key not in self.known:
             try:
                 proof = prove_family(family, family.kernel, effort=self.effort, any_data=False)
@@ -185,7 +190,7 @@ class _Prover:
         """Prove launches of one kernel together, as far as they go."""
         kernel = launches[0].kernel
         try:
-            pattern = LaunchPattern(launches)
+            pattern = LaunchPattern(launches, self.facts)
             readings = [*pattern.readings()]
             alone_ones = [*itertools.islice(pattern.alone(), _MOST_ALONE)]
         except WorkbenchError as error:  # arguments that overlap, or a dtype that proofs do not know
