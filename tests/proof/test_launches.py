@@ -37,6 +37,10 @@ extern "C" __global__ void staged(float *x, int n) {
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = part[n - 1 - i];
 }
+extern "C" __global__ void repeated(float *x, const float *w, int n, int cols) {
+    int i = I;
+    if (i < n) x[i] *= w[i % cols];
+}
 extern "C" __global__ void stepped(float *x, int n, int step) { int i = I; if (i < n) x[i] += step; }
 """
 
@@ -192,3 +196,15 @@ def test_dynamic_shared_memory_is_a_formula_too(module, proved):
     assert "4 * n bytes of dynamic shared memory" in found.reading
     fixed = proved(lambda: module.staged(1, 64, vector(100), 100, shared_bytes=1024))
     assert fixed.scope == "sizes up to those launched", fixed
+
+
+def test_a_number_that_is_a_product_of_sizes_follows_them(module, proved):
+    found = proved(lambda: module.repeated(4, 128, torch.zeros(20, 25), vector(25), 500, 25))
+    assert found.proof.ok, found
+    assert "x float32[20, cols]" in found.reading or "x float32[n]" in found.reading
+
+    def launch():
+        for rows, cols in ((20, 25), (7, 11)):
+            module.repeated(8, 128, torch.zeros(rows, cols), vector(cols), rows * cols, cols)
+
+    assert proved(launch).status == "proved"

@@ -32,8 +32,9 @@ from workbench.judge.arguments import (
 from workbench.judge.nursery import DESCRIBE, RUN, Nursery, shared
 from workbench.judge.op_files import OpFiles
 from workbench.judge.outcomes import OK
-from workbench.judge.proving import refuted
+from workbench.judge.proving import refuted, unproved
 from workbench.judge.sandbox import command
+from workbench.judge.stage_seconds import StageSeconds
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops import registry
 from workbench.ops.declared.elsewhere import CHANGES, InputChange
@@ -305,7 +306,7 @@ class Judge:
                     raise BadAnswer(f"there are more than {_MAX_LINES:,} descriptions")
                 told = answer.get("config")
                 about["config"] = plain_config(told) if isinstance(told, dict) else {}
-                seconds = {"compiles": arrived - started}
+                seconds = StageSeconds(compiles=arrived - started)
                 found = failed(answer) if "failed" in answer else self._outcome(case, answer, about["config"])
                 seconds |= found.get("stage_seconds", {})
                 wrong = self._elsewhere(case, answer, found, about["config"], seconds)
@@ -336,29 +337,29 @@ class Judge:
         return found | {"seeds": seeds}
 
     def _proved(
-        self, case: Case, description: dict, found: dict, config: Mapping[str, Any], seconds: dict[str, float]
+        self, case: Case, description: dict, found: dict, config: Mapping[str, Any], seconds: StageSeconds
     ) -> list[dict]:
         """Prove the kernels: add the proofs to ``found``, and return the fields of a verdict if one is refuted."""
         if not self._prove or "failed" in description or found.get("outcome") in ("unsupported", "invalid"):
             return []
-        began = time.monotonic()
-        answer = self._run({"case": self._shipped(case), "prove": True, "description": description, "config": config})
-        seconds["proved"] = time.monotonic() - began
-        proofs = answer.get("proofs", [])
-        if "message" in answer:
-            text = f"no proof: {answer['message']}"
-            proofs = [{"kernel": "", "status": "unknown", "scope": "", "text": text, "example": ""}]
+        with seconds.of("proved"):
+            asked = {"case": self._shipped(case), "prove": True, "description": description, "config": config}
+            answer = self._run(asked)
+        proofs = unproved(answer["message"]) if "message" in answer else answer["proofs"]
         found["proofs"] = proofs
         one = refuted(proofs) if found.get("outcome") == OK else None
         return [] if one is None else [one | {"change": "proof"}]
 
     def _elsewhere(
-        self, case: Case, description: dict, found: dict, config: Mapping[str, Any], seconds: dict[str, float]
+        self, case: Case, description: dict, found: dict, config: Mapping[str, Any], seconds: StageSeconds
     ) -> list[dict]:
         """Judge at changed inputs: return fields of verdicts where it is wrong, list in ``found`` where it is right."""
         if not self._changes or found.get("outcome") != OK:
             return []
-        began = time.monotonic()
+        with seconds.of("elsewhere"):
+            return self._changed(case, description, found, config)
+
+    def _changed(self, case: Case, description: dict, found: dict, config: Mapping[str, Any]) -> list[dict]:
         request: dict = {"case": self._shipped(case), "seeds": self._seed_elsewhere(case), "description": description}
         request |= {"config": config, "memory": self.memory_mib << 20, "seconds": self.seconds}
         wrong, right = [], []
@@ -379,7 +380,6 @@ class Judge:
                 named = {"outcome": "wrong_elsewhere", "message": message, "change": name}
                 wrong.append(answer | named | {"seeds": request["seeds"]})
         found["elsewhere"] = right
-        seconds["elsewhere"] = time.monotonic() - began
         return wrong
 
     def _seed_elsewhere(self, case: Case) -> list[int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.analysis.seen_launches import RESERVED, PassedArray, SeenLaunch, with_triton
 from workbench.errors import WorkbenchError
@@ -13,6 +13,9 @@ from workbench.judge.description import BYTES, Argument, Description, KernelLaun
 from workbench.ops.tensors.checks import dtype_name
 from workbench.ptx import Program
 from workbench.toolchain.kernel import CompiledKernel
+
+if TYPE_CHECKING:
+    from workbench.proof.launches import LaunchProof
 
 EFFORT = 12_000_000
 """Resources of one proof, in Z3's own count: about six seconds."""
@@ -54,11 +57,21 @@ def proved(
         for one in _seen(description if not name else description.sizes[name], loaded, tensors)
     ]  # fmt: skip
     found = prove_launches(launches, effort=EFFORT, known=_known, facts=facts)
+    return records(found)
+
+
+def records(proofs: Iterable[LaunchProof]) -> list[dict[str, str]]:
+    """Return proofs as plain values, for a verdict."""
     return [
         {"kernel": one.kernel, "status": one.status, "scope": one.scope, "text": str(one),
          "example": str(one.counterexample or "")}
-        for one in found
+        for one in proofs
     ]  # fmt: skip
+
+
+def unproved(message: str) -> list[dict[str, str]]:
+    """Return the record of proofs that ended with an error."""
+    return [{"kernel": "", "status": "unknown", "scope": "", "text": f"no proof: {message}", "example": ""}]
 
 
 def refuted(proofs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

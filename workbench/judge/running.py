@@ -5,11 +5,9 @@ Only the candidate's PTX is executed here, by the machine.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +24,7 @@ from workbench.judge.launching import ORDERS, USUAL, Failed, RunOrder, kernel_of
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
 from workbench.judge.proving import proved
+from workbench.judge.stage_seconds import StageSeconds
 from workbench.launch.variables import Variables
 from workbench.ops.declared.case import DeclaredCase
 from workbench.ops.declared.elsewhere import Meaningless
@@ -63,7 +62,7 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
             answer({"fixed": all(_same(answers[0], one) for one in answers[1:])})
             return
         _seconds.clear()
-        with _timed("right"):
+        with _seconds.of("right"):
             for case in cases:
                 case.reference()
     except Exception as error:
@@ -135,17 +134,8 @@ _recent: dict[tuple[bytes, int], Any] = {}
 
 _changed_cases = ChangedCases()
 
-_seconds: dict[str, float] = {}
-"""Seconds of the present request by stage, as `Verdict.stage_seconds` has them."""
-
-
-@contextlib.contextmanager
-def _timed(stage: str) -> Iterator[None]:
-    began = time.monotonic()
-    try:
-        yield
-    finally:
-        _seconds[stage] = _seconds.get(stage, 0.0) + time.monotonic() - began
+_seconds = StageSeconds()
+"""Seconds of the present request."""
 
 
 def _cases(content: bytes, seeds: Sequence[int]) -> list[Any]:
@@ -202,7 +192,7 @@ Notes = dict[object, str]
 def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> Iterator[Check]:
     """Yield the check of each run of a description, and add to the notes. Raises Failed for the first that is wrong."""
     deadline = OwnDeadline(request["seconds"])
-    with _timed("launches"):
+    with _seconds.of("launches"):
         description = valid(Description.of, request["description"])
         for one in (description, *description.views.values(), *description.sizes.values()):
             _check_room(one, request["memory"])
@@ -210,7 +200,7 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
     problem = _case(request["case"]).problem(request["config"])
     for case, seed in zip(cases, request["seeds"], strict=True):
         for index, order in enumerate(ORDERS):
-            with _timed("launches"):
+            with _seconds.of("launches"):
                 buffers = Buffers(case.inputs(problem), description.workspace, index, description.contiguous)
             notes |= _launch_all(description, loaded, buffers, order, deadline)
             yield _compared(case, buffers, f"seed {seed}, {order.words}", description.programs)
@@ -321,7 +311,7 @@ class _Programs:
         self._programs[kernel.ptx].variables[symbol][:] = bytearray(content)
 
 
-@_timed("clean")
+@_seconds.of("clean")
 def _launch_all(
     description: Description, loaded: _Loaded, buffers: Buffers, order: RunOrder, deadline: OwnDeadline
 ) -> Notes:
@@ -372,7 +362,7 @@ def _set_constants(
         raise Failed("not_loaded", str(error)) from error
 
 
-@_timed("right")
+@_seconds.of("right")
 def _compared(case: Any, buffers: Buffers, when: str, ptx: Sequence[str]) -> Any:
     """Return the check of the outputs. Raises Failed for the first thing that is wrong with the buffers."""
     written = buffers.guards_written()

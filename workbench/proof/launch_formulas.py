@@ -24,13 +24,18 @@ class SizeFormulas:
     values: Mapping[str, Sequence[int]]
 
     def monomials(self, values: Sequence[int], most: int = 3) -> list[str]:
-        """Return products of up to so many different sizes that have these values; sizes that stand first, first."""
-        found = []
-        for count in range(1, most + 1):
-            for chosen in itertools.combinations(self.values, count):
+        """Return products of up to so many sizes that have these values, squares only if there is no other.
+
+        Sizes that stand first come first.
+        """
+        for chosen_of in (itertools.combinations, itertools.combinations_with_replacement):
+            found = []
+            for chosen in (one for count in range(1, most + 1) for one in chosen_of(self.values, count)):
                 products = [math.prod(one) for one in zip(*(self.values[name] for name in chosen), strict=True)]
                 if products == list(values):
                     found.append(" * ".join(chosen))
+            if found:
+                break
         return found
 
     def affine(self, values: Sequence[int]) -> list[str]:

@@ -52,10 +52,11 @@ class Reading:
 
     @property
     def arrays(self) -> dict[str, str]:
-        """Arrays whose shapes are formulas, by name; ``"= x"`` for the memory of x."""
+        """Arrays whose shapes are formulas, by name; ``"= x"`` for the memory of x, ``"= n * m"`` for a number."""
         given = {name: one for name, one in self.family.args.items() if isinstance(one, str)}
         shapes = {name: one for name, one in given.items() if "[" in one}
-        return shapes | {name: f"= {one}" for name, one in given.items() if one in shapes}
+        others = {name: f"= {one}" for name, one in given.items() if one in shapes or "*" in one}
+        return shapes | {name: one for name, one in others.items() if name not in shapes}
 
     @property
     def text(self) -> str:
@@ -187,6 +188,7 @@ class LaunchPattern:
             return None
         tied = {name: self._tied(name, used if not tie else []) for name in self._sizes}
         symbols = {tied[name]: self._sizes[tied[name]] for name in used}
+        products = SizeFormulas(dict(symbols))
         args: dict[str, object] = {}
         fixed: dict[str, str] = {}
         for one in self.parameters:
@@ -196,6 +198,8 @@ class LaunchPattern:
                 args[name] = first if first != name else self._array(name, renamed(made.arrays[name], tied))
             elif name in tied and tied[name] in symbols:
                 args[name] = tied[name]
+            elif found := products.monomials(self.numbers.get(name, ())):
+                args[name] = found[0]
             elif len(set(self.numbers.get(name, ()))) > 1:  # a number that is no size, such as a step
                 args[name] = name
                 symbols[name] = values = self.numbers[name]

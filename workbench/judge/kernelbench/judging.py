@@ -27,6 +27,8 @@ from workbench.judge.kernelbench.trial import SolutionTrial
 from workbench.judge.launching import Failed
 from workbench.judge.one_thread import one_thread
 from workbench.judge.outcomes import OK
+from workbench.judge.proving import refuted, unproved
+from workbench.judge.stage_seconds import StageSeconds
 from workbench.judge.verdict import Judgement
 from workbench.toolchain import disk_cache
 
@@ -47,6 +49,7 @@ def check_kernelbench(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    prove: bool = False,
 ) -> Judgement:
     """Judge a solution in KernelBench's format without trusting it; no GPU is needed, and none is used.
 
@@ -78,12 +81,14 @@ def check_kernelbench(
             a finding.
         elsewhere: after a solution passes, also judge it on the problem's inputs changed by each of
             `workbench.ops.declared.elsewhere.CHANGES`.
+        prove: also prove the kernels of the checked launches, for all sizes that these stand for; see `check`.
         sandbox: run the solution without network, with every file read-only and a private /tmp (bubblewrap); what it
             compiles is not kept.
 
     Raises:
         ArgumentError: a file that is not a problem, or arguments that cannot be used.
         NoSandbox: a sandbox cannot be made here; the message says why.
+        MissingToolError: ``prove`` without Z3.
         WorkbenchError: a reference that fails.
     """
     check_limits(seconds, memory_mib)
@@ -96,10 +101,16 @@ def check_kernelbench(
     began = time.monotonic()
     folder = _builds_of(path.read_bytes())
     options = {"model": model, "memory": memory_mib, "seconds": seconds, "folder": str(folder)}
-    options["schedules"] = schedules
+    options |= {"schedules": schedules, "prove": prove}
+    if prove:
+        from workbench.proof.solver import require_solver
+
+        require_solver()
     nursery = shared(model, memory_mib)
     with held(folder), nursery.lock, one_thread(), _processes(nursery, options, path, sandbox) as processes:
         fields, wrong = _tried(asked, path, processes, elsewhere=elsewhere, full=full)
+        if prove:
+            wrong += _proved(fields, processes[1])
         copy = processes[0].copy
         copy.end()
         fields |= {"printed": copy.printed}
@@ -145,24 +156,39 @@ def _builds_of(solution: bytes) -> Path:
     return folder
 
 
+def _proved(fields: dict[str, Any], repeater: Repeater) -> list[dict[str, Any]]:
+    """Prove the kernels: add the proofs to the fields, and return those of a verdict if one is refuted."""
+    seconds = StageSeconds(fields.get("stage_seconds", {}))
+    try:
+        with seconds.of("proved"):
+            proofs = repeater.proofs()
+    except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
+        proofs = unproved(str(error))
+    fields |= {"proofs": proofs, "stage_seconds": seconds}
+    one = refuted(proofs) if fields["outcome"] == OK else None
+    return [] if one is None else [one | {"change": "proof"}]
+
+
 def _tried(
     asked: AnsweredProblem, path: Path, processes: tuple[Candidate, Repeater], *, elsewhere: bool, full: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the fields of a solution's verdict, and those of verdicts on changed inputs."""
     trial = SolutionTrial(asked.reference, *processes)
+    seconds = trial.seconds
     wrong: list[dict[str, Any]] = []
     try:
         fields = trial.run(path, asked.answers)
         if elsewhere:
             trial = SolutionTrial(asked.small.reference, *processes)
-            changed, wrong = _changed(asked, trial, path, must_fit=not full)
+            with seconds.of("elsewhere"):
+                changed, wrong = _changed(asked, trial, path, must_fit=not full)
             fields |= changed
     except Failed as failure:
         fields = failure.fields
     except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
         outcome = {ProcessEnded: "crashed", ProcessTimeout: "timeout", BadAnswer: "invalid"}[type(error)]
         fields = {"outcome": outcome, "message": f"{trial.doing}: {error}"}
-    return fields, wrong
+    return fields | {"stage_seconds": seconds}, wrong
 
 
 def _changed(
