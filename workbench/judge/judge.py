@@ -30,6 +30,7 @@ from workbench.judge.arguments import (
     sources_of,
 )
 from workbench.judge.nursery import DESCRIBE, RUN, Nursery, shared
+from workbench.judge.on_the_way import tell
 from workbench.judge.op_files import OpFiles
 from workbench.judge.outcomes import OK
 from workbench.judge.proving import refuted, unproved
@@ -306,17 +307,34 @@ class Judge:
                     raise BadAnswer(f"there are more than {_MAX_LINES:,} descriptions")
                 told = answer.get("config")
                 about["config"] = plain_config(told) if isinstance(told, dict) else {}
-                seconds = StageSeconds(compiles=arrived - started)
-                found = failed(answer) if "failed" in answer else self._outcome(case, answer, about["config"])
-                seconds |= found.get("stage_seconds", {})
-                wrong = self._elsewhere(case, answer, found, about["config"], seconds)
-                further = self._proved(case, answer, found, about["config"], seconds)
-                yield self._verdict(about, found | {"stage_seconds": seconds}, started)
-                for one in (*wrong, *further):
-                    yield self._verdict(about | {"case": f"{case.name}, {one['change']}"}, one, started)
+                yield from self._stages(case, answer, about, StageSeconds(compiles=arrived - started), started)
                 started = time.monotonic()
                 answer = child.json(self.seconds)
                 arrived = time.monotonic()
+
+    def _stages(
+        self, case: Case, answer: dict, about: dict, seconds: StageSeconds, started: float
+    ) -> Iterator[Verdict]:
+        """Yield the verdict on one description, then those on inputs and sizes where it is wrong; tell each stage."""
+        config = about["config"]
+        found: dict[str, Any] = {"outcome": OK}
+
+        def verdict() -> Verdict:
+            return self._verdict(about, found | {"stage_seconds": dict(seconds)}, started)
+
+        def others(fields: Sequence[dict]) -> list[Verdict]:
+            return [self._verdict(about | {"case": f"{case.name}, {one['change']}"}, one, started) for one in fields]
+
+        if "failed" not in answer:
+            tell("compiles", verdict())
+        found = failed(answer) if "failed" in answer else self._outcome(case, answer, config)
+        seconds |= found.get("stage_seconds", {})
+        tell("right", verdict())
+        wrong = others(self._elsewhere(case, answer, found, config, seconds))
+        tell("elsewhere", verdict(), *wrong)
+        refuted = others(self._proved(case, answer, found, config, seconds))
+        tell("proved", verdict())
+        yield from (verdict(), *wrong, *refuted)
 
     def _outcome(self, case: Case, description: dict, config: Mapping[str, Any]) -> dict:
         """Judge a description in the trusted process."""

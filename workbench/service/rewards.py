@@ -14,7 +14,7 @@ from workbench.service.stages import SKIPPED, VerdictStage
 WEIGHTS: Mapping[str, float] = MappingProxyType(
     {
         "parses": 0.02, "imports": 0.03, "compiles": 0.10, "launches": 0.10, "clean": 0.15, "right": 0.30,
-        "elsewhere": 0.20, "fast": 0.10,
+        "elsewhere": 0.20, "proved": 0.10, "fast": 0.10,
     }
 )  # fmt: skip
 """Stage -> its weight in `staged`. Steps up to ``launches`` are worth a quarter, being right half."""

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,12 @@ from workbench.judge.kernelbench.nursery import CANDIDATE, COMPILE, REPLAY, Solu
 from workbench.judge.kernelbench.process import Candidate, NurseryCopy, Repeater
 from workbench.judge.kernelbench.trial import SolutionTrial
 from workbench.judge.launching import Failed
+from workbench.judge.on_the_way import tell
 from workbench.judge.one_thread import one_thread
 from workbench.judge.outcomes import OK
 from workbench.judge.proving import refuted, unproved
 from workbench.judge.stage_seconds import StageSeconds
-from workbench.judge.verdict import Judgement
+from workbench.judge.verdict import Judgement, Verdict
 from workbench.toolchain import disk_cache
 
 _CHECKS_PER_TRIM = 64  # trimming looks at every file of every solution
@@ -108,23 +109,35 @@ def check_kernelbench(
         require_solver()
     nursery = shared(model, memory_mib)
     with held(folder), nursery.lock, one_thread(), _processes(nursery, options, path, sandbox) as processes:
-        fields, wrong = _tried(asked, path, processes, elsewhere=elsewhere, full=full)
+        about = {"variant": "ModelNew", "case": "smaller" if chosen.used else "full", "config": chosen.used}
+
+        def verdicts(fields: Mapping[str, Any], wrong: Sequence[Mapping[str, Any]] = ()) -> list[Verdict]:
+            seeds = [one.seed for one in asked.answers]
+            found = [verdict_of(chosen.path.stem, about, {**fields, "seeds": seeds}, time.monotonic() - began)]
+            for one in wrong:
+                case = {"case": f"{about['case']}, {one['change']}", "config": asked.small.problem.used}
+                found.append(verdict_of(chosen.path.stem, about | case, {"seeds": seeds[-1:], **one}, 0.0))
+            return found
+
+        def told(stage: str, fields: Mapping[str, Any], wrong: Sequence[Mapping[str, Any]] = ()) -> None:
+            tell(stage, *verdicts(fields, wrong))
+
+        fields, wrong = _tried(asked, path, processes, told, elsewhere=elsewhere, full=full)
         if prove:
             wrong += _proved(fields, processes[1])
+            told("proved", fields)
         copy = processes[0].copy
         copy.end()
         fields |= {"printed": copy.printed}
         if torch_compile and fields["outcome"] == OK:
+            spent = StageSeconds(fields["stage_seconds"])
             fork = functools.partial(nursery.fork, COMPILE)
-            fields |= {"reference": compiled_reference(chosen, model, seconds, fork)}
-    about = {"variant": "ModelNew", "case": "smaller" if chosen.used else "full", "config": chosen.used}
-    fields |= {"seeds": [one.seed for one in asked.answers]}
-    verdicts = [verdict_of(chosen.path.stem, about, fields, time.monotonic() - began)]
-    for one in wrong:
-        case = {"case": f"{about['case']}, {one['change']}", "config": asked.small.problem.used}
-        verdicts.append(verdict_of(chosen.path.stem, about | case, {"seeds": fields["seeds"][-1:]} | one, 0.0))
+            with spent.of("fast"):
+                fields |= {"reference": compiled_reference(chosen, model, seconds, fork)}
+            fields |= {"stage_seconds": spent}
+    found = verdicts(fields, wrong)
     digest = hashlib.sha256(chosen.text.encode()).hexdigest()
-    return Judgement(chosen.path.stem, str(solution), tuple(verdicts), str(chosen.path), digest)
+    return Judgement(chosen.path.stem, str(solution), tuple(found), str(chosen.path), digest)
 
 
 @contextlib.contextmanager
@@ -170,7 +183,13 @@ def _proved(fields: dict[str, Any], repeater: Repeater) -> list[dict[str, Any]]:
 
 
 def _tried(
-    asked: AnsweredProblem, path: Path, processes: tuple[Candidate, Repeater], *, elsewhere: bool, full: bool
+    asked: AnsweredProblem,
+    path: Path,
+    processes: tuple[Candidate, Repeater],
+    told: Callable[..., None],
+    *,
+    elsewhere: bool,
+    full: bool,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the fields of a solution's verdict, and those of verdicts on changed inputs."""
     trial = SolutionTrial(asked.reference, *processes)
@@ -178,11 +197,13 @@ def _tried(
     wrong: list[dict[str, Any]] = []
     try:
         fields = trial.run(path, asked.answers)
+        told("right", fields | {"stage_seconds": seconds})
         if elsewhere:
             trial = SolutionTrial(asked.small.reference, *processes)
             with seconds.of("elsewhere"):
                 changed, wrong = _changed(asked, trial, path, must_fit=not full)
             fields |= changed
+        told("elsewhere", fields | {"stage_seconds": seconds}, wrong)
     except Failed as failure:
         fields = failure.fields
     except (ProcessEnded, ProcessTimeout, BadAnswer) as error:

@@ -15,8 +15,10 @@ from workbench.judge.kernelbench.process import Called, Candidate, Repeated, Rep
 from workbench.judge.kernelbench.reference import Reference, ReferenceAnswer
 from workbench.judge.launching import Failed
 from workbench.judge.notes import notes_on_code
+from workbench.judge.on_the_way import tell
 from workbench.judge.outcomes import OK, further, of_finding
 from workbench.judge.stage_seconds import StageSeconds
+from workbench.judge.verdict import Verdict
 from workbench.ops.declared.elsewhere import CHANGES, Elsewhere
 from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.values import Check
@@ -47,6 +49,7 @@ class SolutionTrial:
         if tampered := loaded.head.get("tampered"):
             raise Failed("tampered", f"the solution replaced {tampered!s:.200}")
         _refuse(loaded.head, self.doing)
+        tell("compiles", Verdict("", "ModelNew", "", {}, OK, stage_seconds=dict(self.seconds)))
         self._missing = [one for one in loaded.head.get("missing", ()) if isinstance(one, str)]
         self._before = loaded.records[:1]
         worst, first = None, None
