@@ -126,9 +126,7 @@ def with_triton(
     return kernel, max(shared_bytes - own, 0)
 
 
-def _value(
-    one: Parameter, packed: bytes, rows: Sequence[tuple[Any, ...]], array: Any, size: int | None
-) -> PassedValue:
+def _value(one: Parameter, packed: bytes, rows: Sequence[tuple[Any, ...]], array: Any, size: int | None) -> PassedValue:
     content = packed[one.offset : one.offset + one.size]
     if letter := PTX_FLOAT_LETTERS.get(one.type):
         number: float = struct.unpack(f"<{letter}", content)[0]

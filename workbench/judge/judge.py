@@ -255,14 +255,16 @@ class Judge:
         if request.get("variants") == []:
             yield self._verdict(about, no_kernel(self.op.name), started)
             return
-        child = nursery.fork(DESCRIBE, self.memory_mib)
+        child, waited = nursery.fork(DESCRIBE, self.memory_mib), StageSeconds()
         try:
-            child.request(request, self.seconds)
-            yield from self._judged(child, chosen, config, about, started)
+            with waited.of("compiles"):
+                child.request(request, self.seconds)
+            yield from self._judged(child, chosen, config, about, waited)
         except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
             outcome = {ProcessEnded: "crashed", ProcessTimeout: "timeout", BadAnswer: "invalid"}[type(error)]
             message = f"while it was loaded and described: {error}"
-            yield self._verdict(about, {"outcome": outcome, "message": message}, started)
+            found = {"outcome": outcome, "message": message, "stage_seconds": waited}
+            yield self._verdict(about, found, started)
         finally:
             child.end()
 
@@ -272,12 +274,17 @@ class Judge:
         chosen: Sequence[Variant],
         config: Mapping[str, Any] | str | None,
         about: dict,
-        started: float,
+        waited: StageSeconds,
     ) -> Iterator[Verdict]:
-        """Yield a verdict for each description that comes; ``about`` is kept up to date with what is waited for."""
-        answer = child.json(self.seconds)
+        """Yield a verdict for each description that comes.
+
+        ``about`` is kept up to date with what is waited for, and ``waited`` with the time since the latest description.
+        """
+        started = time.monotonic()
+        with waited.of("compiles"):
+            answer = child.json(self.seconds)
         if "failed" in answer:
-            yield self._verdict(about, failed(answer), started)
+            yield self._verdict(about, failed(answer) | {"stage_seconds": waited}, started)
             return
         variants = variant_names(answer)
         if not variants:
@@ -291,8 +298,8 @@ class Judge:
             for name, variant in described
             for case in self.cases
         ]
-        answer, count = child.json(self.seconds), 0
-        arrived = time.monotonic()
+        with waited.of("compiles"):
+            answer, count = child.json(self.seconds), 0
         for name, variant, case in expected:
             about |= {"variant": name, "case": case.name, "config": {}}
             if variant is not None and not variant.compiles:
@@ -307,10 +314,11 @@ class Judge:
                     raise BadAnswer(f"there are more than {_MAX_LINES:,} descriptions")
                 told = answer.get("config")
                 about["config"] = plain_config(told) if isinstance(told, dict) else {}
-                yield from self._stages(case, answer, about, StageSeconds(compiles=arrived - started), started)
+                yield from self._stages(case, answer, about, StageSeconds(waited), started)
                 started = time.monotonic()
-                answer = child.json(self.seconds)
-                arrived = time.monotonic()
+                waited.clear()
+                with waited.of("compiles"):
+                    answer = child.json(self.seconds)
 
     def _stages(
         self, case: Case, answer: dict, about: dict, seconds: StageSeconds, started: float
@@ -349,10 +357,12 @@ class Judge:
     def _judge(self, case: Case, request: Mapping[str, Any]) -> dict:
         """Return the fields of a verdict; the seeds are drawn now, unless they were given."""
         seeds = drawn(self._seeds) if isinstance(self._seeds, int) else self._seeds
-        found = self._run({"case": self._shipped(case), "seeds": seeds, "seconds": self.seconds, **request})
+        spent = StageSeconds()
+        with spent.of("launches"):
+            found = self._run({"case": self._shipped(case), "seeds": seeds, "seconds": self.seconds, **request})
         if "error" in found:
             raise WorkbenchError(f"{self.op.name}, case {case.name!r}: the reference fails: {found['error']}")
-        return found | {"seeds": seeds}
+        return {"stage_seconds": spent, **found, "seeds": seeds}
 
     def _proved(
         self, case: Case, description: dict, found: dict, config: Mapping[str, Any], seconds: StageSeconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -108,9 +108,17 @@ def stages_so_far(static: Sequence[VerdictStage], heard: Sequence[tuple[str, Ver
 
 
 def _seconds(stage: VerdictStage, own: Sequence[Verdict]) -> float | None:
-    """Return the seconds of a stage, of all verdicts together; None if it was not reached."""
-    times = [one.stage_seconds[stage.name] for one in own if stage.name in one.stage_seconds]
+    """Return the seconds of a stage, of all verdicts together; None if it was not reached, or was not measured."""
+    times = [seconds for one in own for name, seconds in _times(one) if name == stage.name]
     return sum(times) if times and stage.status != NOT_REACHED else None
+
+
+def _times(verdict: Verdict) -> Iterator[tuple[str, float]]:
+    """Yield stages with their seconds; those of stages behind the one that failed belong to it."""
+    failed = failed_stage(verdict)
+    for name, seconds in verdict.stage_seconds.items():
+        behind = failed in JUDGED and name in JUDGED and JUDGED.index(name) > JUDGED.index(failed)
+        yield (failed if failed is not None and behind else name), seconds
 
 
 def _proved(own: Sequence[Verdict]) -> VerdictStage:
