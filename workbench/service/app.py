@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from workbench.service.clients import Client, Clients
 from workbench.service.metrics import CONTENT_TYPE, Metrics
 from workbench.service.rewards import ServiceResult
 from workbench.service.service import LimitReached, Service, Submission
+from workbench.service.stages import VerdictStage
 from workbench.service.tickets import DONE, Ticket
 from workbench.service.watching import Watching
 
@@ -183,7 +184,8 @@ async def stream(name: str, served: _Shared, known: _Known) -> AsyncIterator[Ser
 
     While it is judged, an event ``stages`` follows whenever stages have ended; the event ``done`` has all of them.
     """
-    state, stages = "", ()
+    state = ""
+    stages: Sequence[VerdictStage] = ()
     with served.watching.of(name) as event:
         while True:
             ticket = served.service.ticket(known, name)

@@ -80,7 +80,7 @@ class Service:
 
     Args:
         state: folder of the tickets (``tickets.sqlite``), the verdicts (``tuning.sqlite``, a store as `wb.check_many`
-            has it), the ``secret`` that seeds are made of, and the stages of what is judged (``stages``); made if missing.
+            has it), the ``secret`` that seeds are made of, and the ``stages`` of what is judged; made if missing.
         problems: what it judges by.
         options: how.
         executor: any `concurrent.futures.Executor`; None: processes of its own.
