@@ -11,7 +11,7 @@ import shlex
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +19,7 @@ from workbench.analysis.check_report import fault_text
 from workbench.analysis.host_calls import counted
 from workbench.analysis.launches import Launches
 from workbench.analysis.refused_launches import notes_of
+from workbench.analysis.seen_launches import SeenLaunch
 from workbench.analysis.watching import Watch, watch
 from workbench.base.terminal import say
 from workbench.driver.attributes import device_facts
@@ -34,6 +35,8 @@ from workbench.programs.targets import SOURCES, TargetKind, kind_of
 from workbench.ptx import LaunchOptions
 
 _OBJECTS = (".c", ".o", ".a")
+Told = Callable[[list[SeenLaunch]], int]
+"""A report on the launches of a program that has ended; it returns an exit status."""
 FOUND, NOTHING_RAN = 1, 2  # exit statuses under --check for a program that itself succeeds
 
 
@@ -44,8 +47,8 @@ def run_program(
     *,
     module: bool = False,
     page: str | None = None,
-    force: bool = False,
     nvcc: str = "",
+    told: Told | None = None,
 ) -> int:
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
 
@@ -56,7 +59,8 @@ def run_program(
 
     With ``options.check`` the run ends with a report on stderr; the status is then 1 for a finding, and 2 if nothing
     was launched. ``options.strict`` also counts notes as findings. With ``options.trace`` the launches are written to
-    ``page``, an HTML file. If there is a real GPU and not ``force``, the program uses it as it is.
+    ``page``, an HTML file. ``told`` reports on what ``options.prove`` has kept, and returns a status. If there is a
+    real GPU and not ``options.force``, the program uses it as it is.
 
     Raises ArgumentError, UnknownNameError or DeviceUnavailableError before anything runs; CompileError and
     MissingToolError for a CUDA program.
@@ -70,7 +74,7 @@ def run_program(
     sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
     _check("" if command else target, module, page)
     refuse_interpreter()
-    real = None if force else real_device()
+    real = None if options.force else real_device()
     if real is not None and (native or options.asks_for_simulation()):
         raise DeviceUnavailableError(
             f"There is a real GPU, {real}, which a program would use. Add --simulated to run it on the PTX machine."
@@ -88,15 +92,18 @@ def run_program(
 
         def finish(status: int) -> int:
             with stack:
-                return _finish(launches, status, options.check, page, " ".join([target, *arguments]))
+                status = _finish(launches, status, options.check, page, " ".join([target, *arguments]))
+                seen = launches.seen.take_all()
+            return status or (told(seen) if told is not None else 0)
 
         if command:
             return finish(run_command([target, *arguments]))
         if library is None:
             return finish(_run(target, arguments, module, options.check))
-        from workbench.programs.native import run_main, told
+        from workbench.programs.native import run_main
+        from workbench.programs.native import told as told_by_runtime
 
-        run_main(library, [target, *arguments], lambda status: finish(told(status, options.check)))
+        run_main(library, [target, *arguments], lambda status: finish(told_by_runtime(status, options.check)))
 
 
 def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
@@ -184,7 +191,7 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
         Watch(
             launches, wanted, checks=options.check, trace=options.trace, seconds_limit=seconds, strict=options.strict,
             counts=options.counts, fmad=options.fmad, schedules=options.schedules,
-            first_schedule=options.first_schedule,
+            first_schedule=options.first_schedule, seen=launches.seen if options.prove else None,
         )
     )  # fmt: skip
     simulated_driver(
