@@ -289,7 +289,17 @@ class Execution(Records):
                 known = self.graph.variables.values()
                 operand = next(one.name for one in known if one.space == "shared" and one.external)
             return self.specification.arena.atom("pointer", variable_base(operand))
+        mapped = self._tensor_map(operand)
+        if mapped is not None:
+            return mapped
         raise Unknown(statement, f"the operand {operand} is not modelled")
+
+    def _tensor_map(self, operand: str) -> Term | None:
+        """Return the address of a parameter that is a tensor map."""
+        place = {one.name: i for i, one in enumerate(self.entry.parameters)}.get(operand)
+        value = None if place is None else self.specification.arguments[place]
+        atom = None if value is None else value.atom
+        return value if atom is not None and atom.name in self.specification.maps else None
 
     def _special(self, statement: Statement, name: str) -> Value:
         name, _, axis = name.partition(".")

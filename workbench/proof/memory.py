@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from workbench.base.element_types import PTX_BYTES
 from workbench.proof.access import AccessMode, Hazard, ThreadAccess
@@ -23,7 +23,11 @@ def is_pointer(value: Term) -> bool:
     return any(atom.kind == "pointer" for atom in value.deps)
 
 
-def arrays_of(statement: Statement, address: Term) -> Iterator[tuple[Predicate, str, Term]]:
+Place = tuple[Predicate, str, Term]
+"""An array and an offset in it, and the condition under which they are meant."""
+
+
+def arrays_of(statement: Statement, address: Term) -> Iterator[Place]:
     """Yield the arrays into which an address may lead, each with its condition and the offset.
 
     Raises Unknown for an address that does not come from one array.
@@ -65,8 +69,6 @@ def accesses(
 
     ``width`` is the size of the access in bytes.
     """
-    writes, strong, copy, proxy, landing = mode
-    found = []
     state.touched = True
     try:
         places = list(arrays_of(statement, address_of(thread, statement, operand, state)))
@@ -74,12 +76,23 @@ def accesses(
         if thread.exact:
             raise
         return []
+    return accesses_at(thread, statement, places, width, state, guard, mode)
+
+
+def accesses_at(
+    thread: Thread, statement: Statement, places: Sequence[Place], width: int, state: State, guard: Predicate,
+    mode: AccessMode,
+) -> list[ThreadAccess]:  # fmt: skip
+    """Return, and record, accesses to places in arrays, each under its condition."""
+    writes, strong, copy, proxy, landing, clipped, align = mode
+    found = []
     for when, base, offset in places:
         path = both(state.path, guard, when)
         if path != FALSE:
             one = ThreadAccess(
                 statement, base, offset, width, path, writes, strong, ".cta" in statement.opcode, copy, state.epochs,
-                state.lane_epochs, thread.rounds, *thread.times(state, copy=copy), landing, proxy,
+                state.lane_epochs, thread.rounds, *thread.times(state, copy=copy), landing, proxy, clipped,
+                align,
             )  # fmt: skip
             found.append(one)
             thread.record(one)

@@ -63,7 +63,7 @@ class Queries:
         seen, failures = set(), 0
         for one in self.execution.accesses:
             key = (one.base, one.offset, one.width, one.path)
-            if key in seen:
+            if key in seen or one.clipped:
                 continue
             seen.add(key)
             size = size_of(self.execution, one.base)
