@@ -214,7 +214,8 @@ class _Flow:
         rounds = access.rounds[: len(around)]
         if any(epoch.rounds[: len(around)] != rounds for epoch in access.epochs):
             return None
-        sure, others = [], []
+        sure: list[Stored] = []
+        others: list[Stored] = []
         for one in several:
             at = one.access.statement.start
             if _may_meet(one.access.epochs, access.epochs) and self._after(at, start, around):
