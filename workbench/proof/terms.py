@@ -258,7 +258,8 @@ def _bounds_of(value: Term) -> Bounds:
             least, most = most, least
         low = None if low is None or least is None else low + factor * least
         high = None if high is None or most is None else high + factor * most
-    for key, factor in value.parts.items():  # t - d * (t / d) lies in [0, d)
+    # t - d * (t / d) lies in [0, d). The latest quotient is the outermost one; one after the other keeps this linear.
+    for key, factor in sorted(value.parts.items(), key=lambda part: part[0], reverse=True):
         if factor < 0 and len(key) == 1 and key[0].kind == "quotient" and -factor % key[0].args[1] == 0:
             dividend, divisor = key[0].args
             scale = -factor // divisor
@@ -270,6 +271,7 @@ def _bounds_of(value: Term) -> Bounds:
                 if most is not None:
                     upper = most + scale * (divisor - 1)
                     high = upper if high is None else min(high, upper)
+                break
     return low, high
 
 
