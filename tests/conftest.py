@@ -91,6 +91,9 @@ def _turn_to_collect() -> Iterator[None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     mark_sampled(items)
     items.sort(key=_turn)
+    for item in items:
+        if item.get_closest_marker("long") or item.get_closest_marker("full"):
+            item.add_marker(pytest.mark.timeout(0))
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items or IN_CHILD:
         return

@@ -80,7 +80,7 @@ def main() -> int:
     files = sorted(str(path) for path in (CHECKOUT / "tests" / "ptx").glob("test_*.py"))
     files = [path for path in files if Path(path).stem.removeprefix("test_") not in LEFT_OUT]
     files += [f"tests/driver/test_{name}.py" for name in DRIVER]
-    runs = [["-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-q", *(chosen.tests or files)]]
+    runs = [["-m", "pytest", "-p", "no:cacheprovider", "-o", "timeout=0", "-n", "0", "-q", *(chosen.tests or files)]]
     if chosen.seconds:
         runs.append(["tests/ptx/fuzz", "--seconds", str(chosen.seconds)])
     statuses = [subprocess.run([*before, str(python), *run], cwd=CHECKOUT, env=variables).returncode for run in runs]

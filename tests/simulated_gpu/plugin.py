@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -19,6 +21,8 @@ import pytest
 from workbench.driver.torch_device.library import installed_torch
 
 TESTS = Path(__file__).resolve().parent.parent
+LIMIT = 900
+"""Seconds without a report: a test of the child is failed by its own limit before (``timeout`` in pyproject.toml)."""
 
 
 def environment() -> dict[str, str]:
@@ -40,7 +44,7 @@ class Child:
 
     def __init__(self):
         requests, self._requests = os.pipe()
-        self._reports, reports = os.pipe()
+        received, reports = os.pipe()
         command = [sys.executable, "-m", "simulated_gpu.child", str(requests), str(reports)]
         self.process = subprocess.Popen(
             command,
@@ -51,16 +55,32 @@ class Child:
         )
         os.close(requests)
         os.close(reports)
-        self._lines = os.fdopen(self._reports)
+        self._reports = os.fdopen(received, "rb", buffering=0)
+        self._received = b""
 
     def ask(self, nodes: list[str], root: str) -> None:
         """Let it run these tests."""
         os.write(self._requests, (json.dumps({"nodes": nodes, "root": root}) + "\n").encode())
 
     def report(self) -> dict | None:
-        """The next report; None when there is none, because the process ended."""
-        line = self._lines.readline()
-        return json.loads(line) if line else None
+        """The next report; None when there is none: the process ended, or said nothing for so long that it was killed.
+
+        The end of the pipe alone would not tell: what the process started may still have it open.
+        """
+        deadline = time.monotonic() + LIMIT
+        while b"\n" not in self._received:
+            ended = self.process.poll() is not None
+            if select.select([self._reports], [], [], 1)[0]:
+                part = self._reports.read(1 << 16)
+                if not part:
+                    return None
+                self._received += part
+            elif ended:
+                return None
+            elif time.monotonic() > deadline:
+                self.process.kill()
+        line, _, self._received = self._received.partition(b"\n")
+        return json.loads(line)
 
     def close(self) -> None:
         os.close(self._requests)
