@@ -112,6 +112,8 @@ def best_of(launches: Sequence[RecordedLaunch], effort: int, seconds: int) -> Ro
         rows.append(apart(launches, fixed, effort, seconds))
         if rows[-1].status == "proved":
             return rows[-1]
+        if "not modelled" in rows[-1].why:
+            break
     return rows[-1] if rows[-1].status == "refuted" else next(one for one in rows if one.status == "unknown")
 
 

@@ -224,13 +224,19 @@ def divided(dividend: Term, divisor: Term) -> Term | None:
 
 def ratio(dividend: Term, divisor: Term) -> Term:
     """Return the quotient by a term, rounded down; it is 0 where the dividend is below 0 or the divisor below 1."""
+    number, (least, most) = divisor.constant, dividend.bounds
+    if number is not None:  # a divisor of a round of a loop becomes one
+        if number < 1 or (most is not None and most < 0):
+            return term(0)
+        if least is not None and least >= 0:
+            return quotient(dividend, number)
     exact = divided(dividend, divisor)
     if exact is not None:
         return exact
     only = dividend.atom
     top = None if only is None or only.high is None else divided(term(only.high) + 1, divisor)
     args = (dividend, divisor) if top is None else (dividend, divisor, top - 1)
-    return divisor.arena.atom("ratio", "", args, 0)
+    return (dividend if number is not None else divisor).arena.atom("ratio", "", args, 0)
 
 
 def bounds_of_atom(atom: Atom) -> Bounds:
