@@ -81,8 +81,8 @@ class ThreadAccess:
         """Everything that decides whether it is in bounds, and with which others it races."""
         return (
             self.base, self.offset, self.width, self.path, self.writes, self.strong, self.in_block, self.copy,
-            self.epochs, self.lane_epochs, self.rounds if self.writes else (), self.clock, self.over, self.landing,
-            self.proxy,
+            self.epochs, self.lane_epochs, (self.statement.start, *self.rounds) if self.writes else (), self.clock,
+            self.over, self.landing, self.proxy,
         )  # fmt: skip
 
     @property

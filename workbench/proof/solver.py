@@ -240,17 +240,15 @@ class Question:
         Of loads that are in no term that the question is about, only if ``every``. Return True if there were any.
         """
         before = len(self._paired)
-        waiting = True
-        while waiting:
-            loads = [one for one in self._variables if one[0].kind == "load" and (every or one in self._core)]
-            pairs = [
-                (one, other) for i, one in enumerate(loads) for other in loads[:i] if _same_array(one[0], other[0])
-            ]
-            waiting = [pair for pair in pairs if pair not in self._paired]
+        while waiting := [pair for pair in self._pairs(every=every) if pair not in self._paired]:
             for pair in waiting:
                 self._paired.add(pair)
                 self._suppose_pair(*pair)
         return len(self._paired) > before
+
+    def _pairs(self, *, every: bool) -> list[tuple[Place, Place]]:
+        loads = [one for one in self._variables if one[0].kind == "load" and (every or one in self._core)]
+        return [(one, other) for i, one in enumerate(loads) for other in loads[:i] if _same_array(one[0], other[0])]
 
     def _suppose_pair(self, first: Place, second: Place) -> None:
         (one, tag), (other, its) = first, second
