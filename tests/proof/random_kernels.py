@@ -15,7 +15,7 @@ import numpy as np
 import workbench as wb
 from workbench.errors import WorkbenchError
 from workbench.proof.family import Family
-from workbench.proof.proving import HIGHEST, attempt
+from workbench.proof.proving import HIGHEST, ProofAttempt, attempt
 from workbench.proof.solver import Effort
 from workbench.proof.witness import FINDINGS
 from workbench.toolchain import CompiledKernel, compile_cuda_module
@@ -191,14 +191,18 @@ def draw(seeds: range) -> list[tuple[RandomKernel, CompiledKernel]]:
     return [(one, compiled[f"kernel{one.seed}"]) for one in kernels]
 
 
-def proved(kernel: RandomKernel, compiled: CompiledKernel) -> bool:
-    """Return True if everything is proved, for sizes that do not wrap; no counterexample is looked for."""
+def proved(kernel: RandomKernel, compiled: CompiledKernel) -> ProofAttempt | None:
+    """Return the proof if everything is proved, for sizes that do not wrap; no counterexample is looked for."""
     family = Family(compiled, kernel.grid, kernel.block, kernel.args, kernel.facts)
-    return attempt(family, HIGHEST, Effort(EFFORT, models=False), lambda made, failure: True).proved
+    found = attempt(family, HIGHEST, Effort(EFFORT, models=False), lambda made, failure: True)
+    return found if found.proved else None
 
 
-def contradiction(kernel: RandomKernel, compiled: CompiledKernel, runs: int) -> str:
-    """Return what the machine finds at small random sizes in a kernel that is proved, or an empty text."""
+def contradiction(kernel: RandomKernel, compiled: CompiledKernel, proof: ProofAttempt, runs: int) -> str:
+    """Return what the machine finds at small random sizes in a kernel that is proved, or an empty text.
+
+    Checks with the proof have to find what others find, and give the same results.
+    """
     rng = np.random.default_rng(kernel.seed)
     kinds = {kind for several in FINDINGS.values() for kind in several}
     for _ in range(runs):
@@ -208,8 +212,10 @@ def contradiction(kernel: RandomKernel, compiled: CompiledKernel, runs: int) -> 
             index = rng.integers(0, n, n).astype(np.int32)
         numbers = [rng.standard_normal(size, np.float32) for size in ((n, m), (n, m), (n,))]
         grid = tuple(eval(one, {"cdiv": lambda a, b: -(-a // b), "n": n, "m": m}) for one in kernel.grid)
+        kept = [one.copy() for one in numbers]
         try:
             report = wb.check_kernel(compiled, grid=grid, block=kernel.block, args=[*numbers, index, n, m])
+            again = wb.check_kernel(compiled, grid=grid, block=kernel.block, args=[*kept, index, n, m], proof=proof)
         except WorkbenchError as error:
             if "deadlock" in str(error):
                 return f"n = {n}, m = {m}: {error}"
@@ -217,4 +223,9 @@ def contradiction(kernel: RandomKernel, compiled: CompiledKernel, runs: int) -> 
         found = [one for one in report.findings if one.kind in kinds]
         if found:
             return f"n = {n}, m = {m}: {found[0].message}"
+        use = again.launch.proof
+        if use is None or not use.whole or report.findings != again.findings:
+            return f"n = {n}, m = {m}: {use}, {report.findings}, {again.findings}"
+        if not all(np.array_equal(*both, equal_nan=True) for both in zip(numbers, kept, strict=True)):
+            return f"n = {n}, m = {m}: results differ with the proof"
     return ""

@@ -14,6 +14,7 @@ from workbench.launch.loading import kernel_to_launch
 from workbench.ops.declared.variant import DeclaredVariant
 from workbench.ops.selection import op_of, variants_of
 from workbench.ops.variant import Case, Variant
+from workbench.proof.certificate import certificate
 from workbench.proof.evaluation import Values
 from workbench.proof.execution import Execution
 from workbench.proof.family import Family, size_limits
@@ -26,6 +27,7 @@ from workbench.proof.specification import Specification
 from workbench.proof.unknown import Unknown
 from workbench.proof.verdict import PROPERTIES, PROVED, REFUTED, UNKNOWN, Counterexample, Proof, Proofs
 from workbench.proof.witness import counterexample
+from workbench.ptx.proved import ProvedAccesses
 
 EFFORT = 120_000_000
 """Resources of a proof, in Z3's own count: about a minute."""
@@ -172,6 +174,7 @@ def prove_family(
         overflow,
         questions,
         time.process_time() - started,
+        best.accesses,
     )
 
 
@@ -183,6 +186,7 @@ class ProofAttempt:
     failures: list[Failure]
     unknown: str
     questions: int
+    accesses: ProvedAccesses | None = None
 
     @property
     def proved(self) -> bool:
@@ -202,24 +206,23 @@ def attempt(
     """Try to prove a family with the preconditions of a level, until a failure is ``enough``."""
     specification = family.specification(size_limits(level))
     failures: list[Failure] = []
-    unknown = ""
+    unknown, proved = "", None
     try:
-        for one in _queries(family, specification, effort).failures():
+        execution = Execution(family.module, family.kernel.name, specification, effort)
+        execution.run()
+        roles = in_roles(execution, family.module) if has_roles(execution) else None
+        for one in (Queries(execution) if roles is None else RoleQueries(roles)).failures():
             failures.append(one)
             if enough(specification, one):
                 break
+        else:
+            # The copies and waits of threads with roles stay with the checks.
+            proved = None if roles is not None else certificate(family.kernel, specification, execution, failures)
     except Unknown as error:
         unknown = str(error)
     except OutOfBudget:
         unknown = "the effort is used up: give facts, or a larger effort="
-    return ProofAttempt(specification, failures, unknown, effort.questions)
-
-
-def _queries(family: Family, specification: Specification, effort: Effort) -> Queries:
-    """Execute the kernel and return the questions; a kernel whose threads have roles once for each."""
-    execution = Execution(family.module, family.kernel.name, specification, effort)
-    execution.run()
-    return RoleQueries(in_roles(execution, family.module)) if has_roles(execution) else Queries(execution)
+    return ProofAttempt(specification, failures, unknown, effort.questions, proved)
 
 
 def _preconditions(made: Specification) -> tuple[str, ...]:

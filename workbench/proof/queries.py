@@ -19,7 +19,7 @@ from workbench.ptx.parse import Statement
 
 _TOGETHER = 24
 """Pairs of accesses that are asked about at once; only if the answer is not that none can race, one by one."""
-_MOST_FAILURES = 3
+MOST_FAILURES = 3
 """Counterexamples, or questions without an answer, after which a property is given up."""
 Pair = tuple[ThreadAccess, ThreadAccess, bool]
 """Two accesses and True for threads of one block, False for two blocks."""
@@ -83,7 +83,7 @@ class Queries:
                 if not answer.contradiction:
                     failures += 1
                     yield Failure("bounds", f"{does(one)} out of bounds", (one.statement,), dict(answer.values))
-            if failures >= _MOST_FAILURES:
+            if failures >= MOST_FAILURES:
                 return
 
     def _misaligned(self, one: ThreadAccess) -> Predicate:
@@ -148,7 +148,7 @@ class Queries:
                 for failure in self._some(pairs[start : start + _TOGETHER]):
                     yield failure
                     failures += 1
-                    if failures >= _MOST_FAILURES:
+                    if failures >= MOST_FAILURES:
                         return
 
     def _pairs(self) -> Iterator[Pair]:
