@@ -67,7 +67,9 @@ def test_a_program_that_is_killed_has_verdicts_on_what_it_launched(program):
 def test_a_program_that_launches_nothing_proves_nothing(program):
     done = prove(program, "nothing")
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"launched nothing on a simulated device: nothing was proved. An op in a file is {program}:NAME" in done.stderr
+    assert (
+        f"launched nothing on a simulated device: nothing was proved. An op in a file is {program}:NAME" in done.stderr
+    )
 
 
 @pytest.mark.long
@@ -88,5 +90,7 @@ def test_without_z3_no_program_runs(program, monkeypatch):
     monkeypatch.setattr(solver, "z3", None)
     done = CliRunner().invoke(main, ["prove", str(program), "well"])
     assert done.exit_code != 0
-    assert 'Proofs need Z3, which is not installed. Remedy: python -m pip install "kernel-workbench[proof]"' in done.output
+    assert (
+        'Proofs need Z3, which is not installed. Remedy: python -m pip install "kernel-workbench[proof]"' in done.output
+    )
     assert "added" not in done.output

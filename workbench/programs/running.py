@@ -62,8 +62,8 @@ def run_program(
     was launched. ``options.strict`` also counts notes as findings. With ``options.trace`` the launches are written to
     ``page``, an HTML file. If there is a real GPU and not ``options.force``, the program uses it as it is.
 
-    With ``told`` the program runs in a fork of this process, however it ends: then ``told`` reports on the launches that
-    ``options.prove`` has kept, and returns the status for a program that succeeded.
+    With ``told`` the program runs in a fork of this process. However that ends, ``told`` then reports on the launches
+    that ``options.prove`` has kept, and returns the status for a program that succeeded.
 
     Raises ArgumentError, UnknownNameError or DeviceUnavailableError before anything runs; CompileError and
     MissingToolError for a CUDA program.
