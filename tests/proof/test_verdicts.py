@@ -164,8 +164,11 @@ def test_a_proof_is_the_same_each_time():
 
 
 @pytest.mark.parametrize(("name", "args", "why"), [
-    ("called", {"out": "float32[n]", "x": "float32[n]"}, "call is not modelled"),
-    ("led", {"tables": "int64[1]"}, "values of memory"),
+    ("called", {"out": "float32[n]", "x": "float32[n]"}, "_Z3farPKfi was not inlined, which __forceinline__ asks for"),
+    ("printed", {"out": "float32[n]"}, "the code of vprintf is not in the PTX"),
+    ("pointed", None, "a call through a pointer"),
+    ("structured", None, "an address inside the structure structured_param_0"),
+    ("led", {"tables": "int64[1]"}, "an address that lies in memory, in tables"),
     ("add", {"z": "float32[n]", "x": "float32[n]"}, "size is unknown"),
 ])  # fmt: skip
 def test_what_is_not_modelled_is_unknown_with_its_line(name, args, why):

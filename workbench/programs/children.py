@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import pickle
+import shutil
 import sys
 import sysconfig
 import tempfile
@@ -45,7 +46,8 @@ def shared(options: DeviceOptions) -> Iterator[RunLaunches]:
     The ``nvcc`` on their PATH compiles for the devices' architecture. Raises UnknownNameError or ArgumentError for a
     model or an architecture that does not exist.
     """
-    with tempfile.TemporaryDirectory(prefix="workbench-run-") as folder:
+    folder = tempfile.mkdtemp(prefix="workbench-run-")  # TemporaryDirectory removes it at the end of a fork, too
+    try:
         ours = _variables(options, folder)
         kept = {name: os.environ.get(name) for name in ours}
         os.environ.update(ours)
@@ -57,6 +59,8 @@ def shared(options: DeviceOptions) -> Iterator[RunLaunches]:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _variables(options: DeviceOptions, folder: str) -> dict[str, str]:

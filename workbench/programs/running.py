@@ -8,6 +8,7 @@ import importlib.util
 import os
 import runpy
 import shlex
+import signal
 import sys
 import threading
 import traceback
@@ -59,8 +60,10 @@ def run_program(
 
     With ``options.check`` the run ends with a report on stderr; the status is then 1 for a finding, and 2 if nothing
     was launched. ``options.strict`` also counts notes as findings. With ``options.trace`` the launches are written to
-    ``page``, an HTML file. ``told`` reports on what ``options.prove`` has kept, and returns a status. If there is a
-    real GPU and not ``options.force``, the program uses it as it is.
+    ``page``, an HTML file. If there is a real GPU and not ``options.force``, the program uses it as it is.
+
+    With ``told`` the program runs in a fork of this process. However that ends, ``told`` then reports on the launches
+    that ``options.prove`` has kept, and returns the status for a program that succeeded.
 
     Raises ArgumentError, UnknownNameError or DeviceUnavailableError before anything runs; CompileError and
     MissingToolError for a CUDA program.
@@ -84,6 +87,9 @@ def run_program(
     library = _program(Path(target), options.code_arch, shlex.split(nvcc)) if native else None
     with contextlib.ExitStack() as stack:
         launches = stack.enter_context(children.shared(options))
+        if told is not None and (status := _status_of_fork()) is not None:
+            found = told(launches.seen.take_all())
+            return status or found
         if command:
             facts = device_facts(options.model_key, options.exact_name)
             provide_programs(facts, options.devices, options.memory_bytes)
@@ -91,19 +97,47 @@ def run_program(
             start_devices(launches, options)
 
         def finish(status: int) -> int:
-            with stack:
-                status = _finish(launches, status, options.check, page, " ".join([target, *arguments]))
-                seen = launches.seen.take_all()
-            return status or (told(seen) if told is not None else 0)
+            with stack if told is None else contextlib.nullcontext():  # else it is the parent's
+                return _finish(launches, status, options.check, page, " ".join([target, *arguments]))
 
         if command:
             return finish(run_command([target, *arguments]))
         if library is None:
-            return finish(_run(target, arguments, module, options.check))
+            status = finish(_run(target, arguments, module, options.check))
+            return status if told is None else _leave(status)
         from workbench.programs.native import run_main
         from workbench.programs.native import told as told_by_runtime
 
         run_main(library, [target, *arguments], lambda status: finish(told_by_runtime(status, options.check)))
+
+
+def _status_of_fork() -> int | None:
+    """Fork this process; return None in the fork, and in the parent the fork's exit status once it has ended."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    process = os.fork()
+    if process == 0:
+        return None
+    while True:
+        try:
+            _, found = os.waitpid(process, 0)
+            break
+        except KeyboardInterrupt:  # it ends the program, too
+            continue
+    status = os.waitstatus_to_exitcode(found)
+    if status < 0:
+        name = signal.Signals(-status).name
+        say(f"workbench: {name} ended the program; what it had launched by then is proved", err=True)
+        return 128 - status
+    return status
+
+
+def _leave(status: int) -> NoReturn:
+    """End a fork as Python ends, but for what only its parent may clean up."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from workbench.proof.unknown import Unknown
+from workbench.proof.unknown import Unknown, called
 from workbench.ptx.instruction import split_operands
 from workbench.ptx.parse import Label, ParsedModule, PtxDeclaration, PtxEntry, PtxVariable, Scope, Statement
 
@@ -82,7 +82,7 @@ class Graph:
                 labels[-1][item.name] = len(blocks) - 1
             elif isinstance(item, Statement):
                 if head(item) in ("call", "brx", "tex", "alloca"):
-                    raise Unknown(item, f"{head(item)} is not modelled")
+                    raise Unknown(item, called(item) if head(item) == "call" else f"{head(item)} is not modelled")
                 blocks[-1].statements.append(_renamed(item, scopes))
                 if head(item) in ("bra", *ENDS):
                     seen[item.start] = labels

@@ -57,9 +57,21 @@ def address_of(thread: Thread, statement: Statement, operand: str, state: State)
         raise Unknown(statement, "an address that is not a register plus a number")
     value = thread.value(statement, found[1], state)
     if not isinstance(value, Term) or not is_pointer(value):
-        raise Unknown(statement, "an address that was computed from values of memory or in a way that is not modelled")
+        raise Unknown(statement, _origin(thread, value))
     offset = int(found[3], 0) * (-1 if found[2] == "-" else 1) if found[3] else 0
     return value + offset
+
+
+def _origin(thread: Thread, value: Value) -> str:
+    """Return where an address comes from that leads into no argument that is known."""
+    for atom in value.deps if isinstance(value, Term) else ():
+        if atom.kind == "load":
+            array = atom.name.removeprefix("%")
+            return f"an address that lies in memory, in {array}: where it leads is not known; pass that array itself"
+        held = next((one.name for one in thread.entry.parameters if atom.name.startswith(f"{one.name}+")), "")
+        if held:
+            return f"an address inside the structure {held}: how large its array is is not known; pass the array itself"
+    return "an address that was computed from values of memory or in a way that is not modelled"
 
 
 def accesses(
