@@ -32,6 +32,7 @@ def check(
     schedules: int = 0,
     sandbox: bool = False,
     exact: bool = False,
+    prove: bool = False,
 ) -> Judgement: ...
 @overload
 def check(op: CompiledKernel | Callable[..., Any], **launch: Any) -> CheckReport: ...
@@ -50,6 +51,7 @@ def check(
     schedules: int = 0,
     sandbox: bool = False,
     exact: bool = False,
+    prove: bool = False,
     **launch: Any,
 ) -> Judgement | CheckReport:
     """Judge an op's kernels without trusting them, or check one launch of a kernel; no GPU is needed, and none is used.
@@ -92,6 +94,9 @@ def check(
             to other processes.
         exact: also say of each right verdict whether its kernels are the same computation as the reference, by running
             both on elements of a finite ring (docs/EXACT.md). It changes no outcome.
+        prove: also prove each kernel for all sizes that its launches stand for (`wb.prove`; seconds to a minute more).
+            One that is refuted gets a verdict of its own, ``"refuted"``; what is proved or unknown stands in the
+            case's verdict.
         launch: of a kernel its grid, block, args and what else `check_kernel` takes.
 
     Returns:
@@ -102,11 +107,13 @@ def check(
         ArgumentError: an argument that cannot be used, or cases whose answer is the same for every seed.
         UnknownNameError: no such op, case or variant.
         NoSandbox: a sandbox cannot be made here; the message says why.
+        MissingToolError: ``prove`` without Z3.
     """
     if is_kernel(op):
         refuse_for_a_kernel(
             check, candidate=candidate, variants=variants, cases=cases, config=config, seeds=seeds, seconds=seconds,
-            memory_mib=memory_mib, elsewhere=elsewhere, schedules=schedules, sandbox=sandbox, exact=exact,
+            memory_mib=memory_mib, elsewhere=elsewhere, schedules=schedules, sandbox=sandbox, prove=prove,
+            exact=exact,
         )  # fmt: skip
         return check_kernel(op, **launch)
     refuse_for_an_op(check_kernel, launch)
@@ -120,5 +127,6 @@ def check(
         schedules=schedules,
         sandbox=sandbox,
         exact=exact,
+        prove=prove,
     ) as judge:
         return judge.check(candidate, variants=variants, config=config)

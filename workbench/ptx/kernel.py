@@ -12,6 +12,7 @@ from workbench.ptx.extents import KernelExtents
 from workbench.ptx.float_bits import uses_of_bits
 from workbench.ptx.index_slices import index_steps
 from workbench.ptx.parse import Statement
+from workbench.ptx.proved import digest_of
 from workbench.ptx.sample import dependence
 from workbench.ptx.shapes import Dimensions
 from workbench.ptx.unused import unused_loads
@@ -44,9 +45,10 @@ class DecodedKernel:
         self.decoded = decoded
         self._address_of = address_of
         self._following: dict[tuple[tuple[str, int], ...], Any] = {}
-        self._exact: dict[int, Any] = {}  # by the core's kernel that they were made from
+        self._exact: dict[int, tuple[Any, Any]] = {}  # with what each was made from, by its id
         self.without_rule: dict[int, str] = {}
         """Reasons why exact comparison cannot go past an instruction, by pc."""
+        self.trusted: dict[tuple[Any, ...], Any] = {}
         self._only_chosen: dict[int, bool] = {}
         self._unused_loads: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = {}
 
@@ -59,6 +61,16 @@ class DecodedKernel:
     def parameters(self) -> tuple[Parameter, ...]:
         """Parameters of the entry, in order."""
         return self.entry.parameters
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Digest of the PTX text."""
+        return digest_of(self.module.source)
+
+    @functools.cached_property
+    def lets_dependents_start(self) -> bool:
+        """True if a launch that depends on it may begin before it ends."""
+        return any(step.opcode.name == "griddepcontrol.launch_dependents" for step in self.decoded.code)
 
     @property
     def shared_bytes(self) -> int:
@@ -111,10 +123,11 @@ class DecodedKernel:
                 for pc, step in enumerate(self.decoded.code)
                 if step.start is not None and step.start in uses
             }
-            self._exact[id(code)], without = code.exact([*reasons])
+            made, without = code.exact([*reasons])
+            self._exact[id(code)] = code, made
             names = {pc: self.decoded.code[pc].form.opcode.name for pc in without}
             self.without_rule |= reasons | {pc: f"no rule for {name}" for pc, name in names.items()}
-        return self._exact[id(code)]
+        return self._exact[id(code)][1]
 
     def __repr__(self) -> str:
         types = ", ".join(f".{parameter.type}" for parameter in self.parameters)

@@ -25,6 +25,7 @@
 #include "checks/global_shadow.hpp"
 #include "checks/map_watch.hpp"
 #include "checks/recorder.hpp"
+#include "checks/trusted.hpp"
 #include "checks/unread_copies.hpp"
 #include "checks/waits.hpp"
 #include "codes.hpp"
@@ -290,6 +291,13 @@ std::pair<MadeKernel, std::vector<u32>> exact_kernel(const MadeKernel& kernel,
   return {std::move(made), std::move(without)};
 }
 
+// Returns the kernel, changed so that checks trust the given instructions.
+MadeKernel trusting(const MadeKernel& kernel, const std::vector<std::pair<u32, Trusted>>& rows) {
+  MadeKernel made = kernel;
+  trust(made, rows);
+  return made;
+}
+
 // The row of a Buffer: address, size, host pointer, writable, address of Buffer::written.
 using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool, std::uintptr_t>;
 
@@ -439,6 +447,7 @@ struct BoundLaunch {
   int threads = 1;
   bool statistics = false;
   bool checks = false;
+  bool proved = false;
   bool strict = false;
   bool last_warp_first = false;
   bool copies_early = false;
@@ -517,6 +526,7 @@ void set_extents(std::vector<Extent>& extents, const std::vector<ExtentRow>& row
 void set_options(Launch& launch, const BoundLaunch& bound) {
   launch.statistics = bound.statistics;
   launch.checks = bound.checks;
+  launch.proved = bound.proved;
   launch.strict = bound.strict;
   launch.last_warp_first = bound.last_warp_first;
   launch.copies_early = bound.copies_early;
@@ -566,7 +576,7 @@ nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
   }
   std::unique_ptr<GlobalShadow> shadow;
   std::unique_ptr<FloatSums> sums;
-  if (bound.checks) {
+  if (bound.checks && !bound.proved) {
     try {
       shadow = std::make_unique<GlobalShadow>(launch);
     } catch (const std::bad_alloc&) {
@@ -575,6 +585,8 @@ nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
       throw OutOfMemory("the checks of %llu bytes of global memory", bytes);
     }
     launch.global_shadow = shadow.get();
+  }
+  if (bound.checks) {
     sums = std::make_unique<FloatSums>(kernel);
     launch.float_sums = sums.get();
   }
@@ -925,6 +937,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("threads", &BoundLaunch::threads)
       .def_rw("statistics", &BoundLaunch::statistics)
       .def_rw("checks", &BoundLaunch::checks)
+      .def_rw("proved", &BoundLaunch::proved)
       .def_rw("strict", &BoundLaunch::strict)
       .def_rw("last_warp_first", &BoundLaunch::last_warp_first)
       .def_rw("copies_early", &BoundLaunch::copies_early)
@@ -952,7 +965,8 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def("__init__", &build_kernel)
       .def("launch", &launch_kernel)
       .def("following", &following)
-      .def("exact", &exact_kernel);
+      .def("exact", &exact_kernel)
+      .def("trusting", &trusting);
   m.attr("EXACT_PRIMES") = nb::make_tuple(exact::kP, exact::kQ);
   m.attr("EXACT_UNDEFINED") = exact::kUndefined;
   m.def("exact_residues", &exact_residues);
