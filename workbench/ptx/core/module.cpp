@@ -696,7 +696,7 @@ void add_constants(nb::module_& m) {
   m.attr("STRONG") = kStrong, m.attr("NARROW_BASE") = kNarrowBase, m.attr("WIDE_BASE") = kWideBase,
   m.attr("RELEASE") = kRelease;
   m.attr("ACQUIRE") = kAcquire, m.attr("VOLATILE") = kVolatile, m.attr("BLOCK_SCOPE") = kBlockScope;
-  m.attr("WORD_OF_ELEMENT") = kWordOfElement;
+  m.attr("WORD_OF_ELEMENT") = kWordOfElement, m.attr("USES_OLD") = kUsesOld;
   m.attr("UNORDERED") = kUnordered, m.attr("ASYNC_PROXY") = kAsyncProxy,
   m.attr("CLUSTER_BASE") = kClusterBase;
   m.attr("SHARED_WINDOW") = kSharedWindow, m.attr("LOCAL_WINDOW") = kLocalWindow,
