@@ -26,7 +26,8 @@ FORMS_4(last_block)
 // others change by atomics, in global memory, which compute-sanitizer's racecheck does not watch.
 // https://github.com/flashinfer-ai/flashinfer/issues/4126, https://github.com/flashinfer-ai/flashinfer/pull/5251
 template <int FORM> __global__ void agreed_bin(int* bins, unsigned* counts, unsigned* arrived, const float* x) {
-  atomicAdd(counts + (int)x[blockIdx.x * blockDim.x + threadIdx.x] % 32, 1u);  // agreed_bin: count
+  const int i = x[blockIdx.x * blockDim.x + threadIdx.x];
+  atomicAdd(counts + (i & 32 ? 7 : i % 32 == 0), 1u);  // agreed_bin: count
   if (FORM == 0) __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();

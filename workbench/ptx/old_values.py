@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.ptx.instruction import InstructionStep
-from workbench.ptx.machine import USES_OLD
+from workbench.ptx.machine import FLAGS, USES_OLD
 from workbench.ptx.parse import Label
 
 
@@ -24,3 +24,8 @@ def mark(items: Sequence[InstructionStep | Label]) -> None:
     for step in atomics:
         if any(step.registers[place] in read for place in step.form.writes):
             step.form = step.form.with_flags(USES_OLD)
+
+
+def uses_old(code: Sequence[InstructionStep]) -> bool:
+    """Return True if an atomic of decoded code is one whose old value the kernel uses."""
+    return any(step.form.instruction.raw.get(FLAGS, 0) & USES_OLD for step in code)
