@@ -31,6 +31,7 @@ def check(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    prove: bool = False,
 ) -> Judgement: ...
 @overload
 def check(op: CompiledKernel | Callable[..., Any], **launch: Any) -> CheckReport: ...
@@ -48,6 +49,7 @@ def check(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    prove: bool = False,
     **launch: Any,
 ) -> Judgement | CheckReport:
     """Judge an op's kernels without trusting them, or check one launch of a kernel; no GPU is needed, and none is used.
@@ -88,6 +90,9 @@ def check(
         sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
             Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
             to other processes.
+        prove: also prove each kernel for all sizes that its launches stand for (`wb.prove`; seconds to a minute more).
+            One that is refuted gets a verdict of its own, ``"refuted"``; what is proved or unknown stands in the
+            case's verdict.
         launch: of a kernel its grid, block, args and what else `check_kernel` takes.
 
     Returns:
@@ -98,11 +103,13 @@ def check(
         ArgumentError: an argument that cannot be used, or cases whose answer is the same for every seed.
         UnknownNameError: no such op, case or variant.
         NoSandbox: a sandbox cannot be made here; the message says why.
+        MissingToolError: ``prove`` without Z3.
     """
     if is_kernel(op):
         refuse_for_a_kernel(
             check, candidate=candidate, variants=variants, cases=cases, config=config, seeds=seeds, seconds=seconds,
             memory_mib=memory_mib, elsewhere=elsewhere, schedules=schedules, sandbox=sandbox,
+            prove=prove,
         )  # fmt: skip
         return check_kernel(op, **launch)
     refuse_for_an_op(check_kernel, launch)
@@ -115,5 +122,6 @@ def check(
         elsewhere=elsewhere,
         schedules=schedules,
         sandbox=sandbox,
+        prove=prove,
     ) as judge:
         return judge.check(candidate, variants=variants, config=config)

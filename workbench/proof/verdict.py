@@ -11,6 +11,7 @@ from workbench.base.tables import Table, Tabular, wrap
 
 if TYPE_CHECKING:
     from workbench.analysis.check_report import CheckReport
+    from workbench.ptx.proved import ProvedAccesses
 
 PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
 STATUSES = {PROVED: 0, REFUTED: 1, UNKNOWN: 3}
@@ -64,6 +65,7 @@ class Proof(Tabular, Document):
         overflow: where the index arithmetic wraps without the preconditions.
         questions: number of questions to the solver.
         seconds: CPU seconds.
+        accesses: what is proved as a plain value, with which checks of a run leave it out (`check_kernel`).
     """
 
     kernel: str
@@ -76,6 +78,7 @@ class Proof(Tabular, Document):
     overflow: str = ""
     questions: int = 0
     seconds: float = field(default=0.0, compare=False)
+    accesses: ProvedAccesses | None = field(default=None, compare=False)
 
     @property
     def ok(self) -> bool:

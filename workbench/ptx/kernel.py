@@ -12,6 +12,7 @@ from workbench.ptx.confirmed import confirmed, swapping
 from workbench.ptx.extents import KernelExtents
 from workbench.ptx.index_slices import index_steps
 from workbench.ptx.parse import Statement
+from workbench.ptx.proved import digest_of
 from workbench.ptx.sample import dependence
 from workbench.ptx.shapes import Dimensions
 from workbench.ptx.unused import unused_loads
@@ -48,6 +49,7 @@ class DecodedKernel:
         self.decoded = decoded
         self._address_of = address_of
         self._following: dict[tuple[tuple[str, int], ...], Any] = {}
+        self.trusted: dict[tuple[Any, ...], Any] = {}
         self._only_chosen: dict[int, bool] = {}
         self._confirmed: dict[int, bool] = {}
         self._unused_loads: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = {}
@@ -61,6 +63,16 @@ class DecodedKernel:
     def parameters(self) -> tuple[Parameter, ...]:
         """Parameters of the entry, in order."""
         return self.entry.parameters
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Digest of the PTX text."""
+        return digest_of(self.module.source)
+
+    @functools.cached_property
+    def lets_dependents_start(self) -> bool:
+        """True if a launch that depends on it may begin before it ends."""
+        return any(step.opcode.name == "griddepcontrol.launch_dependents" for step in self.decoded.code)
 
     @property
     def shared_bytes(self) -> int:

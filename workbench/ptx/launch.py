@@ -17,6 +17,7 @@ from workbench.ptx import recorder
 from workbench.ptx.bound import BoundLaunch
 from workbench.ptx.buffers import Buffer, Row, place
 from workbench.ptx.core_result import CoreResult, with_findings
+from workbench.ptx.covering import Covering
 from workbench.ptx.extents import Extent
 from workbench.ptx.findings import called
 from workbench.ptx.host_memory import without_memory
@@ -29,6 +30,7 @@ from workbench.ptx.report import LaunchReport, LineFacts
 from workbench.ptx.schedules import order_of
 from workbench.ptx.shapes import BlockLimits, BlockRules, Dimensions, dimensions
 from workbench.ptx.signature import KernelSignature
+from workbench.ptx.trusted import trusting
 
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
@@ -176,11 +178,18 @@ class PtxKernel(DecodedKernel):
         recorded = None if options.record_block is None else _index_of_block("record_block", options.record_block, grid)
         chosen = [] if options.sample is None else _sampled(options, grid, cluster)
         bound = self._core_launch(launch, rows, cluster, chosen, heap)
-        code, extents = self.decoded.core, []
+        code, use = self.decoded.core, None
+        extents: list[tuple[int, Extent]] = []
         if options.checks:
-            code, extents = self.following(grid, launch.block), self.extents.of_launch(launch.memory.extents)
-            if unwritten := self.copy_sources.unwritten(launch.parameters, rows):
-                bound.unwritten_sources = unwritten
+            code = self.following(grid, launch.block)
+            if options.proved is not None:
+                code, bound.proved, use = trusting(
+                    code, Covering(options.proved, self, launch, rows, self.program.variables)
+                )
+            if not bound.proved:
+                extents = self.extents.of_launch(launch.memory.extents)
+                if unwritten := self.copy_sources.unwritten(launch.parameters, rows):
+                    bound.unwritten_sources = unwritten
         if extents:
             bound.shared_extents = [(pc, *one.row) for pc, one in extents if one.in_shared]
             bound.global_extents = [(pc, *one.row) for pc, one in extents if not one.in_shared]
@@ -211,6 +220,7 @@ class PtxKernel(DecodedKernel):
             buffer_bytes=sum([row[1] for row in rows]), shadow_bytes=result.shadow_bytes,
             footprint=result.footprint, blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
             first_written=tuple(result.first_written), order=order,
+            proof=use,
         )  # fmt: skip
         if chosen:
             counted = zip(chosen, result.sampled, strict=True)

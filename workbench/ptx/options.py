@@ -6,9 +6,12 @@ import difflib
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError, UnknownNameError
+
+if TYPE_CHECKING:
+    from workbench.ptx.proved import ProvedAccesses
 
 Shape = int | Sequence[int]
 """Up to three sizes or coordinates (x, y, z)."""
@@ -128,6 +131,11 @@ class LaunchOptions:
     """
     names: Sequence[str] = ()
     """Names of the arguments in findings; "argument 0" and so on without them."""
+    proved: ProvedAccesses | None = None
+    """With ``checks``, accesses that a proof covers in launches that keep its preconditions.
+
+    Checks then only look for uninitialised reads there; ``report.proof`` says what the launch keeps.
+    """
     repeats: bool = False
     """True if threads may repeat the work of others and keep nothing of it, as Triton's do.
 

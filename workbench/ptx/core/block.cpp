@@ -8,6 +8,7 @@
 
 #include "checks/global_shadow.hpp"
 #include "checks/source_watch.hpp"
+#include "checks/trusted.hpp"
 #include "checks/waits.hpp"
 #include "codes.hpp"
 #include "matrices/tensor_memory.hpp"
@@ -93,6 +94,7 @@ class BlockRunner {
   Memory<u8> registers_, local_, shared_;
   Clocks own_clocks_;
   Shadow shadow_;
+  WrittenShared written_;
   std::vector<Warp> warps_;
   Cluster alone_;  // the cluster of a block that is alone
   struct BlockSpecial {
@@ -145,7 +147,11 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
     if (!result.traffic) result.traffic = std::make_unique<Traffic>(launch.buffers);
     block.traffic = result.traffic.get();
   }
-  if (launch.checks) {
+  if (kernel_.trusts) {
+    written_.resize(launch.shared_bytes, kernel_.shared_granule);
+    block.written = &written_;
+  }
+  if (launch.checks && !launch.proved) {
     try {
       const bool alone = launch.blocks_per_cluster() == 1 && !kernel_.has_bulk_copies &&
                          !kernel_.uses_tensor_memory;
@@ -165,7 +171,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   }
   block.last_buffer.assign(kernel_.code.size(), nullptr);
   block.lane_offsets = LaneOffsetList(kernel_.code.size(), launch.takes_shortcuts);
-  if (launch.statistics || launch.checks || launch.recorder)
+  if (launch.statistics || block.shadow || launch.recorder)
     block.patterns.resize(2 * kernel_.code.size());
   for (u32 i = 0; i < count; ++i) {
     Warp& warp = warps_[i];
@@ -309,6 +315,7 @@ void BlockRunner::begin() {
   std::memset(block.shared, 0xff, launch_.shared_bytes);
   if (kernel_.reserves_shared)
     std::memset(block.shared + launch_.reserved_shared, 0, kReservedShared);
+  if (block.written) written_.begin_block();
   if (block.shadow) {
     if (block.cluster == &alone_) own_clocks_.begin();
     block.shadow->begin_block();

@@ -25,6 +25,7 @@
 #include "checks/global_shadow.hpp"
 #include "checks/map_watch.hpp"
 #include "checks/recorder.hpp"
+#include "checks/trusted.hpp"
 #include "checks/unread_copies.hpp"
 #include "checks/waits.hpp"
 #include "codes.hpp"
@@ -245,6 +246,13 @@ Kernel following(const Kernel& kernel, const std::vector<WrapRow>& rows) {
   return made;
 }
 
+// Returns the kernel, changed so that checks trust the given instructions.
+Kernel trusting(const Kernel& kernel, const std::vector<std::pair<u32, Trusted>>& rows) {
+  Kernel made = kernel;
+  trust(made, rows);
+  return made;
+}
+
 // The row of a Buffer: address, size, host pointer, writable, address of Buffer::written.
 using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool, std::uintptr_t>;
 
@@ -394,6 +402,7 @@ struct BoundLaunch {
   int threads = 1;
   bool statistics = false;
   bool checks = false;
+  bool proved = false;
   bool strict = false;
   bool last_warp_first = false;
   bool copies_early = false;
@@ -473,6 +482,7 @@ void set_extents(std::vector<Extent>& extents, const std::vector<ExtentRow>& row
 void set_options(Launch& launch, const BoundLaunch& bound) {
   launch.statistics = bound.statistics;
   launch.checks = bound.checks;
+  launch.proved = bound.proved;
   launch.strict = bound.strict;
   launch.last_warp_first = bound.last_warp_first;
   launch.copies_early = bound.copies_early;
@@ -524,7 +534,7 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
   }
   std::unique_ptr<GlobalShadow> shadow;
   std::unique_ptr<FloatSums> sums;
-  if (bound.checks) {
+  if (bound.checks && !bound.proved) {
     try {
       shadow = std::make_unique<GlobalShadow>(launch);
     } catch (const std::bad_alloc&) {
@@ -533,6 +543,8 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
       throw OutOfMemory("the checks of %llu bytes of global memory", bytes);
     }
     launch.global_shadow = shadow.get();
+  }
+  if (bound.checks) {
     sums = std::make_unique<FloatSums>(kernel);
     launch.float_sums = sums.get();
   }
@@ -833,6 +845,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("threads", &BoundLaunch::threads)
       .def_rw("statistics", &BoundLaunch::statistics)
       .def_rw("checks", &BoundLaunch::checks)
+      .def_rw("proved", &BoundLaunch::proved)
       .def_rw("strict", &BoundLaunch::strict)
       .def_rw("last_warp_first", &BoundLaunch::last_warp_first)
       .def_rw("copies_early", &BoundLaunch::copies_early)
@@ -860,7 +873,8 @@ NB_MODULE(PTX_MODULE_NAME, m) {
   nb::class_<Kernel>(m, "Kernel")
       .def("__init__", &build_kernel)
       .def("launch", &launch_kernel)
-      .def("following", &following);
+      .def("following", &following)
+      .def("trusting", &trusting);
 }
 
 }  // namespace workbench::ptx

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "checks/source_watch.hpp"
+#include "checks/written.hpp"
 #include "memory/cluster.hpp"
 
 namespace workbench::ptx {
@@ -30,21 +31,6 @@ inline u64 sectors_of(const Buffer& buffer) {
 }
 inline u64 lines_of(const Buffer& buffer) {
   return ((buffer.address + buffer.size + 127) >> 7) - (buffer.address >> 7);
-}
-
-// Bytes of a sector that have been written, also by earlier launches or by one that runs beside
-// this one.
-u32 written_of(const Buffer& buffer, u64 sector) {
-  if (!buffer.written) return ~0u;
-  return std::atomic_ref<u32>(buffer.written[sector - (buffer.address >> 5)])
-      .load(std::memory_order_relaxed);
-}
-
-void mark_written(const Buffer& buffer, u64 sector, u32 bytes) {
-  if (!(bytes & ~written_of(buffer, sector))) return;
-  std::atomic_ref<u32>(buffer.written[sector - (buffer.address >> 5)])
-      .fetch_or(bytes, std::memory_order_relaxed);
-  std::atomic_ref<u32>(buffer.first_writes).store(1, std::memory_order_relaxed);
 }
 
 bool line_is_written(const Buffer& buffer, u64 first) {
