@@ -270,6 +270,8 @@ class PtxKernel(DecodedKernel):
             bound.schedule = options.schedule
             if options.schedule_changes is not None:
                 bound.schedule_changes = options.schedule_changes
+            if options.aims:
+                bound.aims = list(options.aims)
         if options.clock_start:
             bound.clock_start = options.clock_start
         if options.multiprocessors != 1:

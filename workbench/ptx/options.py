@@ -98,6 +98,9 @@ class LaunchOptions:
     """Seed of an order of blocks and warps, with asynchronous copies that land early or late; None: the usual order."""
     schedule_changes: int | None = None
     """With a ``schedule``, how often a warp that could go on has to wait for all others; None: as often as it says."""
+    aims: Sequence[tuple[int, int]] = ()
+    """With a ``schedule``, the instructions of which the seed chooses one for warps to wait at, as
+    :func:`workbench.ptx.aims.aims_of` returns them; without any, the order is at random."""
     schedules: int = 0
     """With ``checks``, the number of orders that are tried before the run: see :mod:`workbench.ptx.schedules`."""
     first_schedule: int = 0
