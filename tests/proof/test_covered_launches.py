@@ -122,10 +122,34 @@ def test_a_launch_that_breaks_a_precondition_is_checked_in_full(name):
     assert [one.kind for one in report.findings] == [one.kind for one in turned(**given)[0].findings]
 
 
-def test_faults_of_launches_outside_of_the_proof_are_found():
-    assert {one.kind for one in turned(**shorter())[0].findings} == {"out-of-bounds"}
-    assert "global race" in {one.kind for one in turned(**overlapping())[0].findings}
-    assert "shared race" in {one.kind for one in turned(slip=1)[0].findings}
+def own_output(grid=3, block=64):
+    """A thread for each element of out, in three blocks of 64."""
+    return checked("own_output", grid, block, [torch.zeros(3, 64), torch.rand(3, 64), 1])
+
+
+def vectors(first=0):
+    x = torch.rand(64 * 4 + first)[first:].view(64, 4)
+    return checked("vectors", 2, 64, [torch.zeros(2, 64, 4), x, 1])
+
+
+FAULTS = {
+    "a size": (lambda: turned(rows=41, x=torch.rand(40, 23))[0], "x has 3,680 bytes, not 3,772", "out-of-bounds"),
+    "a tensor's size": (lambda: turned(**shorter())[0], "x has 3,676 bytes, not 3,680", "out-of-bounds"),
+    "grid": (lambda: own_output(grid=4), "the grid is (4, 1, 1), not (3, 1, 1)", "out-of-bounds"),
+    "block": (lambda: own_output(block=128), "the block is (128, 1, 1), not (64, 1, 1)", "global race"),
+    "data": (lambda: picked([4, 2, 0, 1, 5]), "elements of index are not 0 <= v < rows, distinct", "out-of-bounds"),
+    "alignment": (lambda: vectors(first=1), "x does not begin at a multiple of 16 bytes", "misaligned"),
+    "tensors apart": (lambda: turned(**overlapping())[0], "x and out overlap", "global race"),
+    "the PTX": (lambda: turned(slip=1)[0], "it is about other PTX", "shared race"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_that_a_broken_precondition_lets_in_is_found(name):
+    run, words, kind = FAULTS[name]
+    report = run()
+    assert report.launch.proof.refused == words
+    assert kind in {one.kind for one in report.findings}
 
 
 def test_what_is_covered_is_not_looked_at():
@@ -142,6 +166,10 @@ def test_what_is_covered_is_not_looked_at():
     assert "shared race" not in {one.kind for one in wb.check_kernel(wrong, **args, proof=false).findings}
 
 
+def picked(index):
+    return checked("picked", 1, 64, [torch.zeros(5), torch.arange(5.0), torch.tensor(index, dtype=torch.int32), 5, 5])
+
+
 @pytest.mark.parametrize(
     ("index", "words"),
     [
@@ -152,8 +180,7 @@ def test_what_is_covered_is_not_looked_at():
     ],
 )
 def test_facts_about_elements_are_compared(index, words):
-    args = [torch.zeros(5), torch.arange(5.0), torch.tensor(index, dtype=torch.int32), 5, 5]
-    report = checked("picked", 1, 64, args)
+    report = picked(index)
     assert report.launch.proof.refused == words
     assert report.ok == (min(index) >= 0 and max(index) < 5)
 
@@ -203,5 +230,5 @@ def test_an_array_with_atomics_stays_with_the_checks(all_written):
 
 def test_a_proof_that_proves_nothing_is_refused():
     unknown = wb.prove(kernel("turned", "kernels.cu", 1), **TURNED)
-    with pytest.raises(wb.WorkbenchError, match="a Proof that covers the accesses of some array"):
+    with pytest.raises(wb.WorkbenchError, match="a proof that covers the accesses of some array"):
         wb.check_kernel(kernel("turned", "kernels.cu"), grid=1, block=1, args=[], proof=unknown)

@@ -109,3 +109,22 @@ def test_the_package_works_without_z3(monkeypatch):
 
     with pytest.raises(wb.WorkbenchError, match="Z3, which is not installed"):
         workbench.proof.prove("scaled")
+
+
+@pytest.mark.parametrize(("variant", "outcome", "said"), [
+    ("right", "ok", "scaled, proof: proved are bounds, races and barriers."),
+    ("one_too_many", "out_of_bounds", ""),
+])  # fmt: skip
+def test_the_judge_checks_what_proofs_of_an_op_leave(ops, variant, outcome, said):
+    proofs = wb.prove(ops["scaled"], variants="right")
+    (verdict, *_) = wb.check(ops["scaled"], variants=variant, seeds=1, elsewhere=False, proof=proofs).verdicts
+    assert verdict.outcome == outcome
+    assert "\n".join(verdict.notes).startswith(said)
+
+
+def test_the_judge_says_of_other_ptx_that_a_proof_does_not_cover_it(ops):
+    proofs = wb.prove(ops["scaled"], variants="right")
+    (verdict, *_) = wb.check(ops["scaled"], variants="triton", seeds=1, elsewhere=False, proof=proofs).verdicts
+    (note,) = verdict.notes
+    assert verdict.outcome == "ok"
+    assert note.endswith("proof: checked in full, as the proof does not cover this: it is about other PTX")

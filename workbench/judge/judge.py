@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import sys
 import time
 import warnings
@@ -25,6 +26,7 @@ from workbench.judge.op_files import OpFiles
 from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
 from workbench.judge.verdict import Judgement, Verdict
+from workbench.launch.checking import ProvedLaunches, covered_by
 from workbench.ops import registry
 from workbench.ops.declared.elsewhere import CHANGES, InputChange
 from workbench.ops.declared.shapes import SIZES, SizeChange
@@ -60,6 +62,7 @@ class Judge:
         elsewhere: bool = True,
         schedules: int = 0,
         sandbox: bool = False,
+        proof: ProvedLaunches | None = None,
     ):
         self.op = found = registry.get(op)
         given = found.judged_cases if cases is None else listed(cases)
@@ -69,6 +72,7 @@ class Judge:
         self.cases = [found.case(one) for one in given]
         self._seeds = checked_seeds(seeds)
         check_limits(seconds, memory_mib)
+        self._covered = pickle.dumps(covered_by(proof))
         self.seconds, self.memory_mib = float(seconds), memory_mib
         self._changes, self._schedules, self._sandbox = elsewhere, schedules, sandbox
         if sandbox:
@@ -301,6 +305,7 @@ class Judge:
     def _outcome(self, case: Case, description: dict, config: Mapping[str, Any]) -> dict:
         """Judge a description in the trusted process."""
         request = {"description": description, "config": config, "memory": self.memory_mib << 20}
+        request["covered"] = self._covered
         return self._judge(case, request | {"schedules": self._schedules})
 
     def _values(self, case: Case, variant: Variant, config: Mapping[str, Any] | str | None) -> dict:
@@ -322,6 +327,7 @@ class Judge:
             return []
         request: dict = {"case": self._shipped(case), "seeds": self._seed_elsewhere(case), "description": description}
         request |= {"config": config, "memory": self.memory_mib << 20, "seconds": self.seconds}
+        request["covered"] = self._covered
         wrong, right = [], []
         sizes = description["sizes"] if isinstance(description.get("sizes"), dict) else {}
         changes: dict[str, InputChange | SizeChange] = {

@@ -21,11 +21,20 @@ from workbench.toolchain import CompiledKernel
 
 
 class ProvedLaunches(Protocol):
-    """Protocol of a proof: its ``accesses`` are None if it proves none."""
+    """Protocol of a proof, or of the proofs of an op."""
 
     @property
-    def accesses(self) -> ProvedAccesses | None:
-        """Accesses that are proved, with the launches for which they are."""
+    def covered(self) -> tuple[ProvedAccesses, ...]:
+        """Accesses that are proved, with the launches for which they are; empty if nothing is proved."""
+
+
+def covered_by(proof: ProvedLaunches | None) -> tuple[ProvedAccesses, ...]:
+    """Return the accesses that a proof covers. Raises ArgumentError for one that covers none."""
+    found = () if proof is None else proof.covered
+    if proof is not None and not found:
+        allowed = "a proof that covers the accesses of some array"
+        raise ArgumentError("proof", str(proof).splitlines()[0], allowed, "Leave it away to check in full.")
+    return found
 
 
 def is_kernel(value: object) -> bool:
@@ -122,11 +131,8 @@ def check_kernel(
     """
     options = LaunchOptions(
         cluster=cluster, checks=True, strict=strict, seconds_limit=seconds_limit, uninitialised=uninitialised,
-        fmad=fmad, schedules=schedules, first_schedule=seed, proved=None if proof is None else proof.accesses,
+        fmad=fmad, schedules=schedules, first_schedule=seed, proved=covered_by(proof),
     )  # fmt: skip
-    if proof is not None and proof.accesses is None:
-        allowed = "a Proof that covers the accesses of some array"
-        raise ArgumentError("proof", str(proof).splitlines()[0], allowed, "Leave it away to check in full.")
     if after is not None:
         options = replace(options, overlapped=_footprint_of(after))
     call = KernelCall(kernel, grid, block, args, kwargs, shared_bytes, arch)

@@ -182,10 +182,10 @@ class PtxKernel(DecodedKernel):
         extents: list[tuple[int, Extent]] = []
         if options.checks:
             code = self.following(grid, launch.block)
-            if options.proved is not None:
-                code, bound.proved, use = trusting(
-                    code, Covering(options.proved, self, launch, rows, self.program.variables)
-                )
+            if options.proved:
+                variables = self.program.variables
+                coverings = (Covering(one, self, launch, rows, variables) for one in options.proved)
+                code, bound.proved, use = trusting(code, coverings)
             if not bound.proved:
                 extents = self.extents.of_launch(launch.memory.extents)
                 if unwritten := self.copy_sources.unwritten(launch.parameters, rows):
