@@ -33,7 +33,8 @@ def covered_by(proof: ProvedLaunches | None) -> tuple[ProvedAccesses, ...]:
     found = () if proof is None else proof.covered
     if proof is not None and not found:
         allowed = "a proof that covers the accesses of some array"
-        raise ArgumentError("proof", str(proof).splitlines()[0], allowed, "Leave it away to check in full.")
+        remedy = "Leave it away to check in full; kernels with bulk copies or whose threads have roles always are."
+        raise ArgumentError("proof", str(proof).splitlines()[0], allowed, remedy)
     return found
 
 

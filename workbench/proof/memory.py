@@ -65,7 +65,7 @@ def accesses(
 
     ``width`` is the size of the access in bytes.
     """
-    writes, strong, copy = mode
+    writes, strong, copy, proxy, landing = mode
     found = []
     state.touched = True
     try:
@@ -79,10 +79,12 @@ def accesses(
         if path != FALSE:
             one = ThreadAccess(
                 statement, base, offset, width, path, writes, strong, ".cta" in statement.opcode, copy, state.epochs,
-                state.lane_epochs, thread.rounds,
+                state.lane_epochs, thread.rounds, *thread.times(state, copy=copy), landing, proxy,
             )  # fmt: skip
             found.append(one)
             thread.record(one)
+            if writes and not proxy and base.startswith("%"):
+                state.unfenced |= {statement.start}
             for condition, pending in state.pending:
                 if pending.base == base and (writes or pending.writes) and not (copy and not writes):
                     thread.endanger(Hazard(one, pending, condition))

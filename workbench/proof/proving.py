@@ -15,15 +15,18 @@ from workbench.ops.declared.variant import DeclaredVariant
 from workbench.ops.selection import op_of, variants_of
 from workbench.ops.variant import Case, Variant
 from workbench.proof.certificate import certificate
+from workbench.proof.evaluation import Values
 from workbench.proof.execution import Execution
 from workbench.proof.family import Family, size_limits
 from workbench.proof.of_ops import OpFamilies
 from workbench.proof.queries import Failure, Queries
+from workbench.proof.role_queries import RoleQueries
+from workbench.proof.roles import has_roles, in_roles
 from workbench.proof.solver import Effort, OutOfBudget, Question, require_solver
 from workbench.proof.specification import Specification
 from workbench.proof.unknown import Unknown
 from workbench.proof.verdict import PROPERTIES, PROVED, REFUTED, UNKNOWN, Counterexample, Proof, Proofs
-from workbench.proof.witness import Values, counterexample
+from workbench.proof.witness import counterexample
 from workbench.ptx.proved import ProvedAccesses
 
 EFFORT = 120_000_000
@@ -194,19 +197,25 @@ def attempt(
     failures: list[Failure] = []
     unknown, proved = "", None
     try:
-        execution = Execution(family.module, family.kernel.name, specification, effort)
-        execution.run()
-        for one in Queries(execution).failures():
+        queries = _queries(family, specification, effort)
+        for one in queries.failures():
             failures.append(one)
             if enough(specification, one):
                 break
         else:
-            proved = certificate(family.kernel, specification, execution, failures)
+            proved = certificate(family.kernel, specification, queries.execution, failures)
     except Unknown as error:
         unknown = str(error)
     except OutOfBudget:
         unknown = "the effort is used up: give facts, or a larger effort="
     return ProofAttempt(specification, failures, unknown, effort.questions, proved)
+
+
+def _queries(family: Family, specification: Specification, effort: Effort) -> Queries:
+    """Execute the kernel and return the questions; a kernel whose threads have roles once for each."""
+    execution = Execution(family.module, family.kernel.name, specification, effort)
+    execution.run()
+    return RoleQueries(in_roles(execution, family.module)) if has_roles(execution) else Queries(execution)
 
 
 def _preconditions(made: Specification) -> tuple[str, ...]:

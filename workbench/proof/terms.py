@@ -7,7 +7,7 @@ range first (`workbench.proof.values`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Union
 
 GRID, BLOCK, THREAD = 0, 1, 2
@@ -259,8 +259,7 @@ def _bounds_of(value: Term) -> Bounds:
         low = None if low is None or least is None else low + factor * least
         high = None if high is None or most is None else high + factor * most
     for key, factor in value.parts.items():  # t - d * (t / d) lies in [0, d)
-        if factor < 0 and len(key) == 1 and key[0].kind == "quotient" and -factor % key[0].args[1] == 0:
-            dividend, divisor = key[0].args
+        for dividend, divisor in _dividends(key, factor, value):
             scale = -factor // divisor
             rest = value - (dividend - Term({key: divisor})) * scale
             if len(rest.parts) < len(value.parts):
@@ -271,6 +270,20 @@ def _bounds_of(value: Term) -> Bounds:
                     upper = most + scale * (divisor - 1)
                     high = upper if high is None else min(high, upper)
     return low, high
+
+
+def _dividends(key: Monomial, factor: int, value: Term) -> Iterator[tuple[Term, int]]:
+    """Yield what a negative multiple of a quotient may be the quotient of: ``t / d`` and, of ``(t / c) / d``, t / c."""
+    if factor >= 0 or len(key) != 1 or key[0].kind != "quotient":
+        return
+    dividend, divisor = key[0].args
+    if -factor % divisor == 0:
+        yield dividend, divisor
+    for other in value.parts:
+        if len(other) == 1 and other[0].kind == "quotient" and other[0].args[0] == dividend:
+            outer, rest = divmod(divisor, other[0].args[1])
+            if not rest and outer > 1 and -factor % outer == 0:
+                yield Term({other: 1}), outer
 
 
 def _product_bounds(key: Monomial) -> Bounds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ WITHOUT_MEMORY = frozenset((
     "vset2", "vset4", "vshl", "vshr", "vsub", "vsub2", "vsub4", "xor",
 ))  # fmt: skip
 """Instructions that touch no memory: their results may be anything."""
+_MOST_PARTS = 33
 _INTEGERS = frozenset(f"{kind}{bits}" for kind in "bsu" for bits in (8, 16, 32, 64))
 
 
@@ -150,7 +152,7 @@ def _mul(one: Operation) -> Value:
         return one.exact(1) * one.exact(2)
     if "hi" in one.parts:
         product = one.exact(1) * one.exact(2)
-        return quotient(product, 1 << one.width)
+        return _by_reciprocal(one, product, one.width)
     return one.value(1) * one.value(2)
 
 
@@ -174,7 +176,23 @@ def _shr(one: Operation) -> Value:
     bits = bits_of(value, one.width)
     if bits is not None and value.within(0, (1 << one.width - 1) - 1):
         return from_bits(bits[count:])
-    return quotient(value, 1 << count)
+    return _by_reciprocal(one, value, count)
+
+
+def _by_reciprocal(one: Operation, product: Term, shift: int) -> Term:
+    """Return a product shifted right: a quotient, where the factor is the reciprocal by which compilers divide."""
+    scale = math.gcd(*product.parts.values()) if product.parts else 0
+    for part in range(1, _MOST_PARTS if shift >= 16 and scale >> shift - 12 else 0):
+        factor, rest = divmod(scale, part)
+        if rest:
+            continue
+        divisor = -(-(1 << shift) // factor)
+        excess = factor * divisor - (1 << shift)
+        if divisor > 2 and 0 < excess < divisor:  # exact below (1 << shift) / excess
+            dividend = Term({key: number // factor for key, number in product.parts.items()})
+            if one.holds(between(0, dividend, (1 << shift) // excess - 1)):
+                return quotient(dividend, divisor)
+    return quotient(product, 1 << shift)
 
 
 def _bitwise(one: Operation) -> Value:
