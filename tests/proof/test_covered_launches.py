@@ -20,6 +20,7 @@ from workbench.proof.certificate import certificate
 from workbench.proof.execution import Execution
 from workbench.proof.family import Family
 from workbench.proof.solver import Effort
+from workbench.ptx.launch import PtxKernel
 
 HERE = Path(__file__).parent
 TURNED = {
@@ -232,3 +233,55 @@ def test_a_proof_that_proves_nothing_is_refused():
     unknown = wb.prove(kernel("turned", "kernels.cu", 1), **TURNED)
     with pytest.raises(wb.WorkbenchError, match="a proof that covers the accesses of some array"):
         wb.check_kernel(kernel("turned", "kernels.cu"), grid=1, block=1, args=[], proof=unknown)
+
+
+def sampled(grid, sample, all_written=1):
+    """Check `scalars`, whose blocks write 128 elements each, on a sample of blocks."""
+    x, out = torch.rand(128), torch.zeros(grid, 128)
+    report = checked("scalars", grid, 64, [out, x, all_written], sample=sample)
+    rows = torch.cat([x.view(8, 16).T.reshape(-1)[:64], x[3].expand(64)])
+    return report, [block for block in range(grid) if torch.equal(out[block], rows)], out
+
+
+def test_a_sample_of_blocks_with_the_corners_runs_where_all_is_proved():
+    report, right, out = sampled(200, 8)
+    assert report.ok
+    assert {0, 199} < {*right}
+    assert 8 <= len(right) == report.launch.blocks_run <= 10
+    assert not out[[block for block in range(200) if block not in right]].any()
+    assert f"{len(right)} of 200 blocks ran; the others wrote no results." in str(report)
+
+
+def test_a_sample_finds_what_no_proof_has():
+    report, *_ = sampled(200, 8, all_written=0)
+    assert {one.kind for one in report.findings} == {"uninitialised shared read"}
+
+
+def test_a_grid_that_is_not_larger_than_the_sample_runs_in_full():
+    report, right, _ = sampled(6, 8)
+    assert len(right) == 6
+    assert str(report).endswith("All blocks ran.")
+
+
+def test_no_sample_of_a_launch_that_a_proof_does_not_cover_as_a_whole():
+    report, out, x = turned(grid=(3, 3), sample=2)
+    assert torch.equal(out, x.T)
+    assert report.launch.proof.refused
+    args = [torch.zeros(2, dtype=torch.int32), torch.arange(64, dtype=torch.int32), torch.zeros(64), 1]
+    part = wb.check_kernel(kernel("counts"), grid=1, block=64, args=args, proof=proof("counts"), sample=1)
+    assert str(part).endswith("All blocks ran.")
+    with pytest.raises(wb.WorkbenchError, match="a number of blocks, with a proof="):
+        wb.check_kernel(kernel("counts"), grid=1, block=64, args=args, sample=4)
+
+
+@pytest.mark.parametrize(("name", "runs"), [("scalars", 1), ("masked", 2), ("counts", 2)])
+def test_a_second_order_is_left_out_where_a_proof_covers_all_and_no_lane_sees_another(name, runs, monkeypatch):
+    orders = []
+    run = PtxKernel.run
+    monkeypatch.setattr(PtxKernel, "run", lambda self, launch: orders.append(launch.options) or run(self, launch))
+    if name == "counts":
+        args = [torch.zeros(2, dtype=torch.int32), torch.arange(64, dtype=torch.int32), torch.zeros(64), 1]
+        checked(name, 1, 64, args)
+    else:
+        checked(name, BLOCKS, 64, [*map(tensor, LEFT[name][:2]), 1])
+    assert len(orders) == runs

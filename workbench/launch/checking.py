@@ -85,6 +85,7 @@ def check_kernel(
     schedules: int = 0,
     seed: int = 0,
     proof: ProvedLaunches | None = None,
+    sample: int | None = None,
 ) -> CheckReport:
     """Run ``kernel`` with every check and report races, illegal accesses, uninitialised reads, misused barriers.
 
@@ -118,7 +119,9 @@ def check_kernel(
     ``proof`` is the verdict of ``wb.prove`` on the kernel. In a launch that keeps its preconditions (sizes, grid,
     shapes, elements) the accesses that it covers are not checked for bounds and races again, which takes a fraction of
     the time; uninitialised reads, masks of shuffles and indices that wrap are looked for as always. The report tells
-    what the proof covers, or why it does not cover this launch, which is then checked in full.
+    what the proof covers, or why it does not cover this launch, which is then checked in full. If all accesses and
+    barriers are covered, no order of threads changes what a kernel without shuffles does, and the second run is left
+    out; with ``sample`` about so many blocks run, among them the grid's corners, and the others write no results.
 
     Defects that no single access shows are notes in the report: a tensor that is not contiguous and whose strides the
     kernel does not get; masked loads of Triton without ``other`` whose masked lanes reach a result; elements of
@@ -132,8 +135,10 @@ def check_kernel(
     """
     options = LaunchOptions(
         cluster=cluster, checks=True, strict=strict, seconds_limit=seconds_limit, uninitialised=uninitialised,
-        fmad=fmad, schedules=schedules, first_schedule=seed, proved=covered_by(proof),
+        fmad=fmad, schedules=schedules, first_schedule=seed, proved=covered_by(proof), sample_proved=sample or 0,
     )  # fmt: skip
+    if sample is not None and (proof is None or sample < 1):
+        raise ArgumentError("sample", sample, "a number of blocks, with a proof=", "Leave it out to run all blocks.")
     if after is not None:
         options = replace(options, overlapped=_footprint_of(after))
     call = KernelCall(kernel, grid, block, args, kwargs, shared_bytes, arch)

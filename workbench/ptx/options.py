@@ -134,6 +134,11 @@ class LaunchOptions:
     The first proof counts whose preconditions the launch keeps. Checks then only look for uninitialised reads there;
     ``report.proof`` says what the launch keeps.
     """
+    sample_proved: int = 0
+    """With ``proved``, about how many blocks run where a proof covers all accesses and barriers; 0 runs all.
+
+    The grid's corners are among them. Other blocks write nothing. A launch that is not covered runs in full.
+    """
     repeats: bool = False
     """True if threads may repeat the work of others and keep nothing of it, as Triton's do.
 
