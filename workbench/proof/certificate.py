@@ -8,7 +8,6 @@ from workbench.proof.conditions import Predicate
 from workbench.proof.execution import Execution
 from workbench.proof.facts import DataFact
 from workbench.proof.queries import MOST_FAILURES, Failure
-from workbench.proof.roles import has_roles
 from workbench.proof.specification import Specification
 from workbench.proof.tensors import TensorArgument
 from workbench.proof.terms import Arena, Atom, Term
@@ -28,13 +27,13 @@ from workbench.toolchain import CompiledKernel
 def certificate(
     kernel: CompiledKernel, specification: Specification, execution: Execution, failures: Sequence[Failure]
 ) -> ProvedAccesses | None:
-    """Return the accesses that are proved; None if barriers, copies or all arrays are left open, or threads have roles.
+    """Return the accesses that are proved; None if barriers, copies or all arrays are left open.
 
     Arrays of which an access may be out of bounds or in a race stay with the checks, and so do those with atomics and
     other strong accesses, which order threads.
     """
-    if has_roles(execution) or any(one.proxy for one in execution.accesses):
-        return None  # mbarriers, named barriers and bulk copies keep their checks, which need all others
+    if any(one.proxy for one in execution.accesses):
+        return None  # bulk copies keep their checks, which need all others
     accesses: dict[int, set[str]] = {}
     left = {one.base for one in execution.accesses if one.strong}
     for one in execution.accesses:

@@ -197,25 +197,21 @@ def attempt(
     failures: list[Failure] = []
     unknown, proved = "", None
     try:
-        queries = _queries(family, specification, effort)
-        for one in queries.failures():
+        execution = Execution(family.module, family.kernel.name, specification, effort)
+        execution.run()
+        roles = in_roles(execution, family.module) if has_roles(execution) else None
+        for one in (Queries(execution) if roles is None else RoleQueries(roles)).failures():
             failures.append(one)
             if enough(specification, one):
                 break
         else:
-            proved = certificate(family.kernel, specification, queries.execution, failures)
+            # The copies and waits of threads with roles stay with the checks.
+            proved = None if roles is not None else certificate(family.kernel, specification, execution, failures)
     except Unknown as error:
         unknown = str(error)
     except OutOfBudget:
         unknown = "the effort is used up: give facts, or a larger effort="
     return ProofAttempt(specification, failures, unknown, effort.questions, proved)
-
-
-def _queries(family: Family, specification: Specification, effort: Effort) -> Queries:
-    """Execute the kernel and return the questions; a kernel whose threads have roles once for each."""
-    execution = Execution(family.module, family.kernel.name, specification, effort)
-    execution.run()
-    return RoleQueries(in_roles(execution, family.module)) if has_roles(execution) else Queries(execution)
 
 
 def _preconditions(made: Specification) -> tuple[str, ...]:
