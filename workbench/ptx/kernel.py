@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from workbench.ptx.parse import Body, Parameter, ParsedModule, PtxEntry
 
 
+_COLLECTIVE = ("shfl", "vote", "match", "redux", "activemask", "elect")
 _COARSE = 8  # so many sizes of a grid share what is known of their bits
 
 
@@ -87,6 +88,11 @@ class DecodedKernel:
     def uses_heap(self) -> bool:
         """True for a kernel that calls malloc or free."""
         return any(instruction.opcode.name in HEAP_CALLS for instruction in self.decoded.code)
+
+    @functools.cached_property
+    def collective(self) -> bool:
+        """True for a kernel whose lanes see registers of others."""
+        return any(step.opcode.name.split(".")[0] in _COLLECTIVE for step in self.decoded.code)
 
     @functools.cached_property
     def dependence(self) -> str:
