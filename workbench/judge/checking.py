@@ -37,6 +37,8 @@ def check(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    exact: bool = False,
+    prove: bool = False,
     proof: ProvedLaunches | None = None,
 ) -> Judgement: ...
 @overload
@@ -55,6 +57,8 @@ def check(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    exact: bool = False,
+    prove: bool = False,
     proof: ProvedLaunches | None = None,
     **launch: Any,
 ) -> Judgement | CheckReport:
@@ -96,6 +100,11 @@ def check(
         sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
             Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
             to other processes.
+        exact: also say of each right verdict whether its kernels are the same computation as the reference, by running
+            both on elements of a finite ring (docs/EXACT.md). It changes no outcome.
+        prove: also prove each kernel for all sizes that its launches stand for (`wb.prove`; seconds to a minute more).
+            One that is refuted gets a verdict of its own, ``"refuted"``; what is proved or unknown stands in the
+            case's verdict.
         proof: what ``wb.prove`` has proved of the op's kernels, or of this kernel. Launches of the same PTX that keep
             its preconditions are not checked again for what it covers; a note tells what that is, or why all is
             checked.
@@ -109,11 +118,13 @@ def check(
         ArgumentError: an argument that cannot be used, or cases whose answer is the same for every seed.
         UnknownNameError: no such op, case or variant.
         NoSandbox: a sandbox cannot be made here; the message says why.
+        MissingToolError: ``prove`` without Z3.
     """
     if is_kernel(op):
         refuse_for_a_kernel(
             check, candidate=candidate, variants=variants, cases=cases, config=config, seeds=seeds, seconds=seconds,
-            memory_mib=memory_mib, elsewhere=elsewhere, schedules=schedules, sandbox=sandbox,
+            memory_mib=memory_mib, elsewhere=elsewhere, schedules=schedules, sandbox=sandbox, prove=prove,
+            exact=exact,
         )  # fmt: skip
         return check_kernel(op, proof=proof, **launch)
     refuse_for_an_op(check_kernel, launch)
@@ -126,6 +137,8 @@ def check(
         elsewhere=elsewhere,
         schedules=schedules,
         sandbox=sandbox,
+        exact=exact,
+        prove=prove,
         proof=proof,
     ) as judge:
         return judge.check(candidate, variants=variants, config=config)

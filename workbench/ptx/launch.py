@@ -207,6 +207,8 @@ class PtxKernel(DecodedKernel):
                 raise without_memory(self, launch, str(error), bound.threads) from error
             return CoreResult(**(with_findings(made) if made["findings"] or made["fault"] else made))
 
+        if options.exact:
+            code = self.exact(code)
         result = run(recorded)
         outcome = Outcome(self, grid, launch.block, options, result, extents, launch.names)
         printed = result.printed.decode(errors="replace") if result.printed else ""
@@ -285,6 +287,8 @@ class PtxKernel(DecodedKernel):
             bound.schedule = options.schedule
             if options.schedule_changes is not None:
                 bound.schedule_changes = options.schedule_changes
+            if options.aims:
+                bound.aims = list(options.aims)
         if options.clock_start:
             bound.clock_start = options.clock_start
         if options.multiprocessors != 1:
