@@ -46,7 +46,8 @@ class Launched:
 class Family:
     """Launches of one kernel: ``args`` by position or by the parameter's name.
 
-    An argument is a tensor as ``"float32[rows, cols]"``, a number as a formula of sizes, or a tensor or number itself.
+    An argument is a tensor as ``"float32[rows, cols]"``, the name of a parameter that gets the same tensor, a number as
+    a formula of sizes, or a tensor or number itself.
     A parameter without one is a size of its own name, or any value if it is not a whole number. Instead of all that,
     ``later`` makes the launch of ``symbols``, which are sizes with their least values.
     """
@@ -115,7 +116,7 @@ class _Reader:
             found = _TENSOR.fullmatch(value) if isinstance(value, str) else None
             if found:
                 shapes.append(found[2])
-            elif isinstance(value, str):
+            elif isinstance(value, str) and value not in self.given:
                 numbers.append(value)
         narrow = {one.name for one in self.kernel.parameters if one.size == 4}
         narrow |= {value.strip() for name, value in self.given.items() if isinstance(value, str) and name in narrow}
@@ -170,7 +171,7 @@ class _Reader:
             if name not in made.tensors:
                 known = ", ".join(made.tensors) or "none"
                 raise ArgumentError(f"facts[{name!r}]", f"a tensor {name!r}", known, "Name one of the kernel's.")
-            made.data[name] = DataFact.of(made.tensors[name], text, self.names, self.arena)
+            made.data[name] = DataFact.of(made.tensors[name], text, self.names, self.arena, made.tensors)
         return made
 
     def _fill(self, made: Specification) -> None:
@@ -183,7 +184,8 @@ class _Reader:
                 values.append(term(0))
                 continue
             given = self.given.get(one.name)
-            tensor = self._tensor(one.name, given)
+            same = isinstance(given, str) and given in self.given and given != one.name
+            tensor = self._tensor(given, self.given[given]) if same else self._tensor(one.name, given)
             if tensor is not None:
                 made.tensors[tensor.name] = tensor  # two parameters may get one tensor
                 values.append(self.arena.atom("pointer", tensor.name))
