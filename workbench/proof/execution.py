@@ -12,15 +12,17 @@ from workbench.proof.clocks import BarrierUse, Role
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, choice, conjuncts, either, negation, zero
 from workbench.proof.copies import copy_step
 from workbench.proof.graph import ENDS, Graph, head
+from workbench.proof.indices import block_index, flat_index, thread_index, variable_base
 from workbench.proof.loops import run_loop
 from workbench.proof.members import decided
 from workbench.proof.memory import is_pointer, move, parameter
 from workbench.proof.products import product_step
 from workbench.proof.records import Records
+from workbench.proof.shared_values import SharedValues
 from workbench.proof.solver import QUICK, Effort, Question
 from workbench.proof.specification import Specification
 from workbench.proof.state import STORES, State, Value, merged
-from workbench.proof.terms import BLOCK, THREAD, Term, remainder, term
+from workbench.proof.terms import THREAD, Term, remainder, term
 from workbench.proof.unknown import Unknown
 from workbench.proof.values import WITHOUT_MEMORY, Operation, as_integer, computed
 from workbench.ptx.instruction import split_operands
@@ -28,6 +30,8 @@ from workbench.ptx.parse import ParsedModule, Statement, parse_number
 
 _MOST_BLOCKS = 4_000
 """Executions of a basic block after which a proof gives up."""
+_MOST_RUNS = 6
+"""Executions of the whole kernel, each of which knows more about memory than the one before."""
 _NOTHING = frozenset((
     "membar", "prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "createpolicy",
     "discard", "applypriority",
@@ -56,6 +60,8 @@ class Execution(Records):
         self.wraps: dict[int, Statement] = {}
         self.changed: frozenset[str] = frozenset()
         self.read_as_constant: set[str] = set()
+        self.stored: dict[ThreadAccess, tuple[Value, ...]] = {}
+        self._shared = SharedValues(self)
         self.rounds: tuple[Term, ...] = ()
         self._proved: dict[tuple[Predicate, Predicate], bool] = {}
         self._blocks = 0
@@ -64,16 +70,18 @@ class Execution(Records):
 
     def run(self) -> None:
         """Execute the kernel. Raises Unknown for code that is not modelled, OutOfBudget if it takes too long."""
-        while True:
+        for attempt in range(_MOST_RUNS):
             start = State({name: term(0) for ring in self.role.all_rings() for name in ring.counts()})
             start.path = self.role.condition
             self.region(set(self.graph.order), 0, start, looping=False)
             written = frozenset(one.base for one in self.accesses if one.writes)
-            if not written & self.read_as_constant:
+            if written & self.read_as_constant:
+                self.changed |= written  # values of what the kernel writes are not those before it: once more, without
+            elif attempt + 1 == _MOST_RUNS or not self._shared.learn():
                 return
-            self.changed |= written  # values of what the kernel writes are not those before it: once more, without
             self.accesses, self.meetings, self.hazards, self.read_as_constant, self._blocks = [], [], [], set(), 0
-            self.events = []
+            self.events, self.stored = [], {}
+        raise Unknown(None, "memory that is written after it was read as constant")
 
     # -- paths --------------------------------------------------------------------------------------------------
 
@@ -248,6 +256,20 @@ class Execution(Records):
             for when, copy in state.pending if not self.role.known else ():
                 self.record(copy.lasting(when, state.path, state.epochs, state.lane_epochs))
 
+    def keep(self, access: ThreadAccess, values: tuple[Value, ...]) -> None:
+        """Keep the values of the elements that an access stores, in an exact run."""
+        if self.exact:
+            self.stored[access] = values
+
+    def shared_value(self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int]) -> Value:
+        """Return what a load finds in shared memory, within the limits of its type.
+
+        Threads with roles order their accesses by more than barriers of all: they may find anything.
+        """
+        if self.role.known:
+            return self.fresh(access.statement, f"shared{shift}", *limits)
+        return self._shared.load(access, shift, size, limits)
+
     # -- values -------------------------------------------------------------------------------------------------
 
     def assign(self, statement: Statement, state: State, register: str, value: Value, guard: Predicate) -> None:
@@ -336,9 +358,11 @@ class Execution(Records):
         """Return True if the memory that an access reads is known not to change, and note that this was used."""
         base, statement = access.base, access.statement
         tensor = base in self.specification.tensors and (".global" in statement.opcode or head(statement) == "ldu")
-        if not tensor or access.strong or base in self.changed:
+        fact = self.specification.data.get(base)
+        used = {base, fact.apart} - {""} if fact is not None else {base}
+        if not tensor or access.strong or used & self.changed:
             return False
-        self.read_as_constant.add(base)
+        self.read_as_constant |= used
         return True
 
     def integer(self, statement: Statement, value: Term, signed: bool, width: int, state: State) -> Term:
@@ -351,6 +375,10 @@ class Execution(Records):
         self.wraps.setdefault(statement.start, statement)
         return wrapped
 
+    def question(self, path: Sequence[Predicate] = ()) -> Question:
+        """Return a question with the facts about sizes and some conditions."""
+        return Question(self.budget, self.specification.data, [*self.specification.facts, *path])
+
     def holds(self, path: Predicate, goal: Predicate, resources: int = QUICK, lemmas: int = 1) -> bool:
         """Return True if a condition can be proved for the threads of a path."""
         if goal.kind in ("true", "false"):
@@ -359,34 +387,8 @@ class Execution(Records):
             return True
         known = self._proved.get((path, goal))
         if known is None:
-            question = Question(self.budget, self.specification.data, [*self.specification.facts, path])
+            question = self.question([path])
             against = question.condition(negation(goal), "")
             known = question.ask([against], resources, model=False, lemmas=lemmas).contradiction
             self._proved[path, goal] = known
         return known
-
-
-def variable_base(name: str) -> str:
-    """Return the name of a variable's address; tensors of the same name have another."""
-    return f"%{name}"
-
-
-def thread_index(specification: Specification, axis: int) -> Term:
-    """Return the index of the thread in its block along an axis."""
-    size = specification.block[axis]
-    return specification.arena.atom("tid", f"threadIdx.{'xyz'[axis]}", (), 0, size - 1, THREAD) if size > 1 else term(0)
-
-
-def flat_index(specification: Specification) -> Term:
-    """Return the number of the thread in its block."""
-    x, y, _ = specification.block
-    places = [thread_index(specification, axis) for axis in range(3)]
-    return places[0] + places[1] * x + places[2] * (x * y)
-
-
-def block_index(specification: Specification, axis: int) -> Term:
-    """Return the index of the block in the grid along an axis."""
-    size = specification.grid[axis]
-    if size.constant == 1:
-        return term(0)
-    return specification.arena.atom("ctaid", f"blockIdx.{'xyz'[axis]}", (), 0, size - 1, BLOCK)

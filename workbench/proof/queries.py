@@ -9,9 +9,12 @@ from typing import Any
 
 from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
 from workbench.proof.conditions import TRUE, Predicate, at_most, both, either, negation, negative, zero
-from workbench.proof.execution import Execution, block_index, flat_index, thread_index
+from workbench.proof.digits import zero_parts
+from workbench.proof.execution import Execution
+from workbench.proof.indices import block_index, flat_index, thread_index
 from workbench.proof.memory import size_of
-from workbench.proof.solver import USUAL, Answer, Linear, Place, Question, all_of, any_of
+from workbench.proof.solver import USUAL, Answer, Linear, Place, Question
+from workbench.proof.solver_texts import all_of, any_of
 from workbench.proof.terms import GRID, Term, quotient, remainder, term
 from workbench.proof.unknown import line_of
 from workbench.ptx.decode import short_name
@@ -19,7 +22,7 @@ from workbench.ptx.parse import Statement
 
 _TOGETHER = 24
 """Pairs of accesses that are asked about at once; only if the answer is not that none can race, one by one."""
-_MOST_FAILURES = 3
+MOST_FAILURES = 3
 """Counterexamples, or questions without an answer, after which a property is given up."""
 Pair = tuple[ThreadAccess, ThreadAccess, bool]
 """Two accesses and True for threads of one block, False for two blocks."""
@@ -79,11 +82,14 @@ class Queries:
                     continue
                 question = self.question()
                 question.suppose(one.path)
+                question.about(one.offset, "")
+                for room in (one.offset, size - one.offset):
+                    self._offer_factors(question, question.linear(room, ""))
                 answer = question.ask([question.condition(broken, "")])
                 if not answer.contradiction:
                     failures += 1
                     yield Failure("bounds", f"{does(one)} out of bounds", (one.statement,), dict(answer.values))
-            if failures >= _MOST_FAILURES:
+            if failures >= MOST_FAILURES:
                 return
 
     def _misaligned(self, one: ThreadAccess) -> Predicate:
@@ -146,7 +152,7 @@ class Queries:
                 for failure in self._some(pairs[start : start + _TOGETHER]):
                     yield failure
                     failures += 1
-                    if failures >= _MOST_FAILURES:
+                    if failures >= MOST_FAILURES:
                         return
 
     def _pairs(self) -> Iterator[Pair]:
@@ -194,16 +200,14 @@ class Queries:
     def _race(self, question: Question, one: ThreadAccess, other: ThreadAccess, in_block: bool) -> list[str]:
         """Return hypotheses under which two threads access the same bytes with no barrier in between."""
         found = [question.condition(one.path, "1"), question.condition(other.path, "2")]
+        question.about(one.offset, "1")
+        question.about(other.offset, "2")
         distance = question.linear(one.offset, "1", other.offset, "2")
         value = question.value(distance)
         found += [f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"]
-        if (
-            self.specification.repeats
-            and one.statement is other.statement
-            and one.writes
-            and not one.proxy
-            and (one.base.startswith("%"))
-        ):
+        found += [f"(= {question.value(part)} 0)" for part in zero_parts(distance, 1 - one.width, other.width - 1)]
+        repeats = self.specification.repeats and one.statement is other.statement and one.writes and not one.proxy
+        if repeats and one.base.startswith("%"):
             again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _paired(one, other)]
             found.append(f"(not {all_of([f'(= {value} 0)', *again])})")
         if in_block:

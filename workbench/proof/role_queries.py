@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.proof.access import ThreadAccess
-from workbench.proof.execution import thread_index
+from workbench.proof.indices import thread_index
 from workbench.proof.obligations import Obligations
 from workbench.proof.order import HappensBefore
 from workbench.proof.queries import Failure, Queries, differ
 from workbench.proof.roles import Roles, is_product
-from workbench.proof.solver import Question, all_of
+from workbench.proof.solver import Question
+from workbench.proof.solver_texts import all_of
 from workbench.proof.unknown import line_of
 from workbench.ptx.program import Program
 

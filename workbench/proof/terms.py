@@ -122,6 +122,12 @@ class Term:
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __floordiv__(self, divisor: int) -> Term:
+        return quotient(self, divisor) if isinstance(divisor, int) and divisor >= 1 else NotImplemented
+
+    def __mod__(self, divisor: int) -> Term:
+        return remainder(self, divisor) if isinstance(divisor, int) and divisor >= 1 else NotImplemented
+
     @property
     def constant(self) -> int | None:
         """Value of a term without atoms, else None."""
@@ -224,13 +230,19 @@ def divided(dividend: Term, divisor: Term) -> Term | None:
 
 def ratio(dividend: Term, divisor: Term) -> Term:
     """Return the quotient by a term, rounded down; it is 0 where the dividend is below 0 or the divisor below 1."""
+    number, (least, most) = divisor.constant, dividend.bounds
+    if number is not None:  # a divisor of a round of a loop becomes one
+        if number < 1 or (most is not None and most < 0):
+            return term(0)
+        if least is not None and least >= 0:
+            return quotient(dividend, number)
     exact = divided(dividend, divisor)
     if exact is not None:
         return exact
     only = dividend.atom
     top = None if only is None or only.high is None else divided(term(only.high) + 1, divisor)
     args = (dividend, divisor) if top is None else (dividend, divisor, top - 1)
-    return divisor.arena.atom("ratio", "", args, 0)
+    return (dividend if number is not None else divisor).arena.atom("ratio", "", args, 0)
 
 
 def bounds_of_atom(atom: Atom) -> Bounds:
@@ -253,12 +265,13 @@ def _bounds_of(value: Term) -> Bounds:
     low: int | None = 0
     high: int | None = 0
     for key, factor in value.parts.items():
-        least, most = _product_bounds(key)
+        least, most = bounds_of_product(key)
         if factor < 0:
             least, most = most, least
         low = None if low is None or least is None else low + factor * least
         high = None if high is None or most is None else high + factor * most
-    for key, factor in value.parts.items():  # t - d * (t / d) lies in [0, d)
+    # t - d * (t / d) lies in [0, d). The latest quotient is the outermost one; one after the other keeps this linear.
+    for key, factor in sorted(value.parts.items(), key=lambda part: part[0], reverse=True):
         for dividend, divisor in _dividends(key, factor, value):
             scale = -factor // divisor
             rest = value - (dividend - Term({key: divisor})) * scale
@@ -269,6 +282,7 @@ def _bounds_of(value: Term) -> Bounds:
                 if most is not None:
                     upper = most + scale * (divisor - 1)
                     high = upper if high is None else min(high, upper)
+                return low, high
     return low, high
 
 
@@ -286,7 +300,8 @@ def _dividends(key: Monomial, factor: int, value: Term) -> Iterator[tuple[Term, 
                 yield Term({other: 1}), outer
 
 
-def _product_bounds(key: Monomial) -> Bounds:
+def bounds_of_product(key: Monomial) -> Bounds:
+    """Return bounds of a product of atoms."""
     least: int | None = 1
     most: int | None = 1
     for one in key:
