@@ -79,7 +79,7 @@ class DataFact:
             tensor.name, text, tensor.count, tensor.element, distinct, tuple(free), not tensor.dtype.startswith("u"),
             lambda at, element: substituted(whole, {first: at, second: element}),
             lambda at: None if given is None else substituted(given, {first: at}),
-            lengths.name if lengths is not None else "", lambda at: element_of(arena, lengths, at),
+            lengths.name if lengths is not None else "", lambda at: element_of(arena, lengths or tensor, at),
         )  # fmt: skip
 
 

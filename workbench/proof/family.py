@@ -184,8 +184,8 @@ class _Reader:
                 values.append(term(0))
                 continue
             given = self.given.get(one.name)
-            same = isinstance(given, str) and given in self.given and given != one.name
-            tensor = self._tensor(given, self.given[given]) if same else self._tensor(one.name, given)
+            owner = given if isinstance(given, str) and given in self.given else one.name  # perhaps of the same tensor
+            tensor = self._tensor(owner, self.given.get(owner))
             if tensor is not None:
                 made.tensors[tensor.name] = tensor  # two parameters may get one tensor
                 values.append(self.arena.atom("pointer", tensor.name))

@@ -279,17 +279,20 @@ class Question:
     def _lemmas(self) -> list[str]:
         """Return products of compared terms with terms that are never negative, where they need no new product."""
         found: list[str] = []
-        factors = dict.fromkeys((one,) for key in self._products for one in key if _never_negative(one[0]))
+        factors: dict[tuple[Place, ...], None] = dict.fromkeys(
+            (one,) for key in self._products for one in key if _never_negative(one[0])
+        )
         for key in [one for one in self._products if len(one) == 3]:
             sizes = [one for one in key if one[0].scope == GRID and _never_negative(one[0])]
-            factors |= dict.fromkeys(pair for pair in itertools.combinations(sizes, 2) if pair in self._products)
+            pairs: list[tuple[Place, ...]] = [*itertools.combinations(sizes, 2)]
+            factors |= dict.fromkeys(pair for pair in pairs if pair in self._products)
         known = {frozenset(one.items()): one for one in self._literals if 0 < max(map(len, one), default=0) <= 2}
         for linear in known.values():
             for factor in factors:
                 product: Linear = {}
                 for key, scale in linear.items():
-                    new = tuple(sorted((*key, *factor), key=_order))
-                    product[new] = product.get(new, 0) + scale
+                    grown_key = tuple(sorted((*key, *factor), key=_order))
+                    product[grown_key] = product.get(grown_key, 0) + scale
                 grown = [key for key in product if len(key) > len(factor)]
                 if any(len(key) > 3 for key in grown) or not any(key in self._products for key in grown):
                     continue
