@@ -16,6 +16,7 @@ from workbench.ops.selection import op_of, variants_of
 from workbench.ops.variant import Case, Variant
 from workbench.proof.execution import Execution
 from workbench.proof.family import Family, size_limits
+from workbench.proof.kept import keep, kept_proof, key_of
 from workbench.proof.of_ops import OpFamilies
 from workbench.proof.queries import Failure, Queries
 from workbench.proof.solver import Effort, OutOfBudget, Question, require_solver
@@ -128,6 +129,10 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
         raise ArgumentError(
             "facts", ", ".join(made.stated), "facts that hold for some sizes", "They contradict each other."
         )
+    key = key_of(family.kernel.ptx, family.kernel.name, made, effort)
+    known = kept_proof(key)
+    if known is not None:
+        return known
     examples: list[Counterexample] = []
 
     def confirmed(made: Specification, failure: Failure) -> bool:
@@ -147,7 +152,7 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
     failed = {one.kind: UNKNOWN for one in best.failures}
     left = dict.fromkeys(PROPERTIES, UNKNOWN if best.unknown or refuted else PROVED)
     properties = left | failed | ({examples[-1].kind: REFUTED} if refuted else {})
-    return Proof(
+    found = Proof(
         family.kernel.label,
         REFUTED if refuted else PROVED if best.proved else UNKNOWN,
         best.specification.launches,
@@ -159,6 +164,8 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
         questions,
         time.process_time() - started,
     )
+    keep(key, found)
+    return found
 
 
 @dataclass

@@ -282,8 +282,8 @@ class Question:
         factors: dict[tuple[Place, ...], None] = dict.fromkeys(
             (one,) for key in self._products for one in key if _never_negative(one[0])
         )
-        for key in [one for one in self._products if len(one) == 3]:
-            sizes = [one for one in key if one[0].scope == GRID and _never_negative(one[0])]
+        for several in [one for one in self._products if len(one) == 3]:
+            sizes = [one for one in several if one[0].scope == GRID and _never_negative(one[0])]
             pairs: list[tuple[Place, ...]] = [*itertools.combinations(sizes, 2)]
             factors |= dict.fromkeys(pair for pair in pairs if pair in self._products)
         known = {frozenset(one.items()): one for one in self._literals if 0 < max(map(len, one), default=0) <= 2}
