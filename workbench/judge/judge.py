@@ -81,6 +81,7 @@ class Judge:
         self._files = OpFiles.of(found)
         self._trusted = False
         self._shipments: dict[Case, bytes] = {}
+        self._shipped_variants: dict[tuple[Variant, frozenset], bytes] = {}
         self._printed: dict[Nursery, int] = {}
         self._drawn_elsewhere: dict[Case, tuple[int, int]] = {}  # the seed and how many candidates have had it
         self._sources: Mapping[str, str] = {}  # of what is judged, as it was given to the judge
@@ -197,7 +198,10 @@ class Judge:
             named = f"variants={first!r}; in a terminal --variant {first}"
             remedy = f"Name the one whose source the candidate's replaces: {named}."
             raise ArgumentError("variants", f"{names}, in CUDA C++", f"one of {self.op.name}", remedy)
-        return {"variants": [self._dumped(_portable(found[0]))], "source": source}, label, found
+        key = found[0], frozenset(self._files.digests.items())
+        if key not in self._shipped_variants:
+            self._shipped_variants = {key: self._dumped(_portable(found[0]))}
+        return {"variants": [self._shipped_variants[key]], "source": source}, label, found
 
     def _dumped(self, value: object) -> bytes:
         """Serialize by value, the functions of the op's file included: no process reads that file again."""
