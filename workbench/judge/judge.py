@@ -20,7 +20,7 @@ from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge import confinement
 from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn, source_label
-from workbench.judge.nursery import DESCRIBE, RUN, Nursery, shared
+from workbench.judge.nursery import DESCRIBE, RUN, Nursery, sandboxed, shared
 from workbench.judge.op_files import OpFiles
 from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
@@ -141,18 +141,14 @@ class Judge:
 
     @contextlib.contextmanager
     def _describing(self, request: Mapping[str, Any]) -> Iterator[Nursery]:
-        """Yield the process that forks those in which a candidate's code runs; with a sandbox it is a new one."""
+        """Yield the process that forks those in which a candidate's code runs."""
         if not self._sandbox:
             yield self._nursery
             return
         files = [Path(one) for one in (request.get("candidate"), request.get("source")) if isinstance(one, str | Path)]
         readable = [Path(request["folder"]), *self._files.digests, *files, *(one.parent for one in files)]
-        nursery = Nursery(lambda folder: [*command(readable, self.memory_mib, folder)])
-        try:
-            nursery.start()
+        with sandboxed(readable, self.memory_mib) as nursery:
             yield nursery
-        finally:
-            nursery.close()
 
     def _op_changed(self, changed: Sequence[Path]) -> Verdict:
         names = ", ".join(one.name for one in changed)
