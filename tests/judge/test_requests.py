@@ -44,7 +44,7 @@ def test_a_case_is_decoded_and_answered_once(monkeypatch: pytest.MonkeyPatch):
     running._decoded.cache_clear()
     running._recent.clear()
     asked = {"path": list(sys.path), "case": content, "description": description, "config": {}}
-    asked |= {"seconds": 60, "memory": 1 << 30}
+    asked |= {"seconds": 60, "memory": 1 << 30, "covered": b""}
     for seeds, change in (([1], None), ([1], "negative"), ([1], None), ([1, 2], None), ([2], None)):
         running.run(asked | {"seeds": seeds, "change": change}, found.append)
     # Each launch takes 3 MiB: a request with two seeds has four of them, one after the other.
@@ -85,6 +85,7 @@ def test_changed_values_are_checked_where_they_steer_the_kernel(
         running, "launch", lambda *given, order, **more: orders.append(order) or launch(*given, order=order, **more)
     )
     asked = {"path": list(sys.path), "case": content, "description": description, "config": {}, "seeds": [1]}
+    asked["covered"] = b""
     running.run(asked | {"seconds": 60, "memory": 1 << 30, "changes": ["x100", "repeated", "one_more"]}, found.append)
     assert [found[0][name]["outcome"] for name in ("x100", "repeated", "one_more")] == ["ok"] * 3
     assert [order.options.get("checks", True) for order in orders] == [checked, checked, True]

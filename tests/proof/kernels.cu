@@ -286,3 +286,24 @@ extern "C" __global__ void vectors_of_floats(float4* out) {
   for (int k = 0; k < 4; ++k) part[threadIdx.x * 4 + k] = k;
   out[threadIdx.x] = *(float4*)(part + threadIdx.x * 4);
 }
+
+extern "C" __global__ void printed(float* out, int n) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) out[i] = 1.f;
+  printf("%d\n", i);
+}
+
+extern "C" __global__ void pointed(float* out, int n, float (*far)(int)) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) out[i] = far(i);
+}
+
+struct Arrays {
+  float* out;
+  int n;
+};
+
+extern "C" __global__ void structured(Arrays arrays) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < arrays.n) arrays.out[i] = 1.f;
+}

@@ -75,7 +75,8 @@ class CheckReport(Tabular):
         for finding in self.findings:
             out.append(f"  {_place(finding.kernel_source, finding.kernel_line, finding.ptx_line)}: {_short(finding)}")
             out += [f"      {text}" for text in _lines(finding)]
-        return [*out, *(f"  note: {note}" for note in self._all_notes)]
+        proof = [f"  proof: {self.launch.proof}"] if self.launch.proof is not None else []
+        return [*out, *(f"  note: {note}" for note in self._all_notes), *proof]
 
     def about(self) -> Mapping[str, str]:
         """Return what was launched."""
@@ -86,7 +87,8 @@ class CheckReport(Tabular):
         """Return a table of one row per finding; without findings a title alone."""
         heads = () if self.ok else ("kind", "line", "other side", "block, thread", "where", "count")
         rows = [_cells(finding) for finding in self.findings]
-        notes = "\n".join(f"note: {note}" for note in self._all_notes)
+        said = [] if self.launch.proof is None else [f"proof: {self.launch.proof}"]
+        notes = "\n".join([*(f"note: {note}" for note in self._all_notes), *said])
         return [Table(heads, rows, "lcclll" if rows else "", title=str(self).splitlines()[0], note=notes)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workbench.proof.access import AccessMode
+from workbench.proof.bulk import bulk_step
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, negation, zero
 from workbench.proof.memory import accesses
 from workbench.proof.state import State
@@ -15,9 +16,11 @@ _READ, _WRITE = AccessMode(writes=False, copy=True), AccessMode(writes=True, cop
 
 
 def copy_step(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
-    """Execute a ``cp.async``, a commit or a wait. Raises Unknown for bulk copies and for mbarriers."""
+    """Execute a ``cp.async``, a commit or a wait. Raises Unknown for what is not modelled."""
     parts = statement.opcode.split(".")
-    if parts[1] != "async" or {"bulk", "mbarrier", "reduce"} & set(parts):
+    if "bulk" in parts:
+        return bulk_step(thread, statement, operands, state, guard)
+    if parts[1] != "async" or {"mbarrier", "reduce"} & set(parts):
         raise Unknown(statement, f"{statement.opcode} is not modelled")
     if {"commit_group", "wait_group", "wait_all"} & set(parts):
         if guard != TRUE:
@@ -25,10 +28,12 @@ def copy_step(thread: Thread, statement: Statement, operands: list[str], state: 
         if "commit_group" in parts:
             state.groups, state.open = (*state.groups, state.open), ()
             return
+        waited = state.groups
         left = 0 if "wait_all" in parts else int(operands[0], 0)
         state.groups = state.groups[max(len(state.groups) - left, 0) :]
         if "wait_all" in parts:
-            state.open = ()
+            waited, state.open = (*waited, state.open), ()
+        thread.retire(state, waited[: len(waited) - len(state.groups)])
         return
     width = parse_number(operands[2])
     if not isinstance(width, int):

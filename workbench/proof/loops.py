@@ -27,7 +27,7 @@ from workbench.proof.conditions import (
 from workbench.proof.graph import head
 from workbench.proof.head_copies import HeadCopies
 from workbench.proof.state import State, Value, relative
-from workbench.proof.terms import THREAD, Term, remainder, term
+from workbench.proof.terms import THREAD, Term, quotient, remainder, term
 from workbench.proof.thread import Thread
 from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
@@ -102,6 +102,7 @@ class _SymbolicLoop:
         self.epochs: tuple[Epochs, Epochs] = start.epochs, start.lane_epochs
         self.copies = HeadCopies(self.count, self.index, start.groups)
         self.exact_copies = False
+        self.unfenced = start.unfenced
 
     # -- substitution in the round ------------------------------------------------------------------------------
 
@@ -135,12 +136,32 @@ class _SymbolicLoop:
                 if not carried:
                     break
                 self.forms |= {name: carried[name] for name in sorted(carried)}
+            self._guess_phases()
             back = self._trial()
             self.epochs = self._guess_epochs(back)
             self.copies.guess(self.statement, lambda groups: self._trial(groups))
             self.facts = self._guess_facts(back)
         finally:
             self.run.exact = exact
+
+    def _guess_phases(self) -> None:
+        """Take registers that begin with 0 or 1 and have no form for parities: of rounds, or of ways round a ring."""
+        found = dict.fromkeys(ring for form in self.forms.values() if (ring := remainder_of(form)))
+        rings = [(place + self.count * (size * more), size) for more in range(4) for place, size in found]
+        for name, _head in self.heads.items():
+            first = self.start.registers.get(name)
+            if name in self.forms or not isinstance(first, Term) or not first.within(0, 1):
+                continue
+            for place, size in [*rings, (self.count, 1)]:
+                form = remainder(first + quotient(place, size), 2)
+                if self.at(form, term(0)) != first:
+                    continue
+                self.forms[name] = form
+                after = self._trial().registers.get(name)
+                wanted = self.at(form, self.count + 1)
+                if isinstance(after, Term) and self.run.holds(TRUE, equal(after, wanted)):  # type: ignore[arg-type]
+                    break
+                del self.forms[name]
 
     def _trial(self, groups: tuple | None = None) -> State:
         """Run a round once in which registers without a form hold something of their own."""
@@ -255,6 +276,7 @@ class _SymbolicLoop:
         state.path = both(self.start.path, *self.facts)
         state.epochs, state.lane_epochs = self.epochs
         state.groups, state.open, state.touched = self.copies.groups, (), True
+        state.unfenced = self.unfenced
         return state
 
     def exits(self) -> Exits:
@@ -304,6 +326,8 @@ class _SymbolicLoop:
                 pair = [*self.epochs]
                 pair[place] = (Epoch(TRUE, ANY),)
                 self.epochs, same = (pair[0], pair[1]), False
+        if not after.unfenced <= self.unfenced:
+            self.unfenced, same = self.unfenced | after.unfenced, False
         if not self.copies.kept(after, run.holds):
             if self.exact_copies:
                 raise Unknown(self.statement, "copies in flight that match no rule from round to round")
@@ -349,6 +373,16 @@ class _SymbolicLoop:
 
 def _number(value: Term | Predicate) -> int | None:
     return value.constant if isinstance(value, Term) else None
+
+
+def remainder_of(value: Term) -> tuple[Term, int] | None:
+    """Return the dividend and the divisor of a term that is a remainder."""
+    for key, factor in value.parts.items():
+        if len(key) == 1 and key[0].kind == "quotient" and factor == -key[0].args[1] and key[0].args[1] > 1:
+            dividend, divisor = key[0].args
+            if value == remainder(dividend, divisor):
+                return dividend, divisor
+    return None
 
 
 def _on_ring(count: Term, ring: Sequence[int]) -> Term:

@@ -21,7 +21,8 @@ class State:
     innermost loop in this round, or in the kernel at its beginning, those with it come here. ``epochs`` tell which
     barrier of the block was the latest, ``lane_epochs`` which of the warp or the block. ``groups`` are the copies of
     ``cp.async`` in flight, the oldest group first, and ``open`` those of no group yet. ``touched`` tells whether the
-    thread may have accessed memory.
+    thread may have accessed memory. ``unfenced`` are the statements that may have written shared memory with no fence
+    for bulk copies and products behind them.
     """
 
     registers: dict[str, Value]
@@ -32,6 +33,7 @@ class State:
     groups: tuple[Pending, ...] = ()
     open: Pending = ()
     touched: bool = False
+    unfenced: frozenset[int] = frozenset()
 
     def copy(self) -> State:
         """Return a state that changes by itself."""
@@ -69,6 +71,7 @@ def merged(states: Sequence[State], live: Iterable[str], types: dict[str, str]) 
     result.groups = tuple(_pending([one[i] for one in padded], rests) for i in range(longest))
     result.open = _pending([one.open for one in states], rests)
     result.touched = any(one.touched for one in states)
+    result.unfenced = frozenset().union(*(one.unfenced for one in states))
     result.registers = {}
     for name in sorted(live):
         if any(name in one.registers for one in states):

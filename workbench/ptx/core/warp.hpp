@@ -152,6 +152,7 @@ struct Block {
   Traffic* traffic = nullptr;      // null without statistics
   Shadow* shadow = nullptr;        // null without checks
   SourceWatch* sources = nullptr;  // with checks, of a kernel with copies
+  class WrittenShared* written = nullptr;  // with accesses that a proof covers
   // With checks, by instruction; null where there are no bounds.
   const SharedBounds* shared_bounds = nullptr;
   FindingList* findings = nullptr;
