@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from workbench.ptx.parse import ParsedModule
@@ -63,10 +63,10 @@ def is_steered(module: ParsedModule, name: str) -> bool:
     return bool(guards & values) or any(names[at] in values for form, names in statements for at in form.steering)
 
 
-def _from_memory(statements: Sequence[tuple[_Shape, Sequence[str]]]) -> Collection[str]:
+def _from_memory(statements: Sequence[tuple[_Shape, Sequence[str]]]) -> Set[str]:
     """Return the registers whose values depend on what was loaded."""
     found: set[str] = set()
-    waiting: list[tuple[set[str], list[str]]] = []  # the names that a statement passes on, those that it writes
+    waiting: list[tuple[Set[str], list[str]]] = []  # the names that a statement passes on, those that it writes
     for form, names in statements:
         written = [names[at] for at in form.written] + [_CARRY] * form.carries
         if form.loads:
