@@ -40,9 +40,8 @@ class RunOrder:
         """Return the order of a schedule's seed; the checks look at the other two."""
         return cls(f"schedule {seed}", {"schedule": seed, "checks": False})
 
-    @property
     def unchecked(self) -> RunOrder:
-        """The same order without the checks, on one core as with them."""
+        """Return the same order without the checks, on one core as with them."""
         return RunOrder(self.words, {**self.options, "checks": False, "threads": 1})
 
 

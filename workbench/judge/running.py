@@ -255,7 +255,7 @@ def _changed(request: Mapping[str, Any], description: Description, name: str, no
     index = len(ORDERS) - 1
     order, loaded = ORDERS[index], _loaded(tuple(description.programs), request["covered"])
     if name not in SIZES and not loaded.steered:
-        order = order.unchecked  # the checks have seen the same way through the code at the case's own inputs
+        order = order.unchecked()  # the checks have seen the same way through the code at the case's own inputs
     problem = changed.problem() if isinstance(changed, DeclaredCase) else _case(content).problem(request["config"])
     buffers = Buffers(changed.inputs(problem), launches.workspace, index, launches.contiguous)
     notes |= _launch_all(launches, loaded, buffers, order, OwnDeadline(request["seconds"]))

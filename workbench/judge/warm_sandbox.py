@@ -19,7 +19,7 @@ Within = Callable[[Path], Sequence[str]]
 
 
 class OwnFolders(NamedTuple):
-    """What stays readable in the folders that a candidate has of its own, and how many MiB each of them holds."""
+    """Folders that a candidate has of its own: what stays readable in them, and how many MiB each of them holds."""
 
     kept: Sequence[str]
     mib: int

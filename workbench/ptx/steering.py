@@ -1,6 +1,6 @@
-"""Whether the values that a kernel loads steer it: decide a branch, a guard, an address or who takes part in a step.
+"""Kernels that the values which they load do not steer: no branch, guard, address or set of lanes depends on these.
 
-If they do not, a launch on other values goes the same way: each thread executes the same instructions, with the same
+A launch of such a kernel on other values goes the same way: each thread executes the same instructions, with the same
 accesses and barriers. What the checks find about it does not change either.
 
 A register is followed through all statements of a kernel, in whatever order they may run. What is not known here, such
@@ -35,7 +35,7 @@ _BRACKETS = re.compile(r"\[[^\]]*\]")
 
 
 class _Shape(NamedTuple):
-    """What a statement does with its names, by their positions."""
+    """Names that a statement writes and reads, by their positions."""
 
     written: Sequence[int]
     passed: Sequence[int]
