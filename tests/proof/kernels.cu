@@ -286,3 +286,14 @@ extern "C" __global__ void vectors_of_floats(float4* out) {
   for (int k = 0; k < 4; ++k) part[threadIdx.x * 4 + k] = k;
   out[threadIdx.x] = *(float4*)(part + threadIdx.x * 4);
 }
+
+// An assertion that fails ends the launch: no barrier waits, and behind it the index is in range.
+extern "C" __global__ void asserted(float* out, const float* x, const int* index, int n) {
+  __shared__ float part[64];
+  int t = threadIdx.x, i = index[t];
+  part[t] = x[t];
+  if (!SLIPPED(1)) assert(i >= 0);
+  assert(i < n);
+  __syncthreads();
+  out[t] = part[63 - t] + x[i];
+}

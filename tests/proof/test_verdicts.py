@@ -67,6 +67,10 @@ FAMILIES = {
     },
     "divided": {"grid": "cdiv(n, 64)", "block": 64, "args": dict.fromkeys(("out", "x"), "float32[n]")},
     "carried": {"grid": 1, "block": 64, "args": {"out": "float32[n + 1, 64]", "index": "int32[n]"}},
+    "asserted": {
+        "grid": 1, "block": 64, "facts": "n >= 64",
+        "args": {"out": "float32[64]", "x": "float32[n]", "index": "int32[64]"},
+    },
 }  # fmt: skip
 LAUNCH = {"grid": "cdiv(n, 64)", "block": 64}
 REFUTED = {
@@ -78,6 +82,7 @@ REFUTED = {
     "ringed": {1: "races", 2: "races", 3: "races"},
     "joined_copies": {1: "races", 2: "races"},
     "two_names": {1: "races"}, "divided": {1: "bounds"}, "carried": {1: "bounds"},
+    "asserted": {1: "bounds"},
 }  # fmt: skip
 """The property that each slip breaks."""
 
