@@ -297,3 +297,19 @@ extern "C" __global__ void asserted(float* out, const float* x, const int* index
   __syncthreads();
   out[t] = part[63 - t] + x[i];
 }
+
+// A float of the block decides whether its threads meet.
+extern "C" __global__ void chosen_by_a_float(float* out, const float* x) {
+  __shared__ float part[64];
+  int t = threadIdx.x;
+  float sum = 0.f;
+  part[t] = x[t];
+  float chosen;
+  asm volatile("ld.global.b32 %0, [%1];" : "=f"(chosen) : "l"(x + (SLIPPED(1) ? t : blockIdx.x)));  // as Triton loads it
+  if (chosen > 0.5f) {
+    __syncthreads();
+    sum = part[63 - t];
+  }
+  __syncthreads();
+  out[blockIdx.x * 64 + t] = sum;
+}
