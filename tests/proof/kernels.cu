@@ -313,3 +313,24 @@ extern "C" __global__ void chosen_by_a_float(float* out, const float* x) {
   __syncthreads();
   out[blockIdx.x * 64 + t] = sum;
 }
+
+extern "C" __global__ void printed(float* out, int n) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) out[i] = 1.f;
+  printf("%d\n", i);
+}
+
+extern "C" __global__ void pointed(float* out, int n, float (*far)(int)) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) out[i] = far(i);
+}
+
+struct Arrays {
+  float* out;
+  int n;
+};
+
+extern "C" __global__ void structured(Arrays arrays) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < arrays.n) arrays.out[i] = 1.f;
+}

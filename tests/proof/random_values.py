@@ -240,7 +240,7 @@ class Recording(Execution):
             operands = split_operands(statement.operands)
             self.values[self.accesses[-1]] = (operands[0], self.value(statement, operands[1], state))
 
-    def stored(self) -> Iterator[tuple[str, Any, ThreadAccess]]:
+    def stores(self) -> Iterator[tuple[str, Any, ThreadAccess]]:
         """Yield the place, the value and the access of each store that counts: not of trials."""
         for access in self.accesses:
             if access in self.values:
@@ -326,7 +326,7 @@ def _compare(program: Program, launches: int, found: Compared) -> None:
         x = np.array([_number(rng, 32) for _ in range(threads)]).astype(np.int32)
         kernel(BLOCKS, THREADS, out, marks, x, n, m, w)
         here = _Here(program, {"n": n, "m": m, "w": w}, x, out, marks)
-        for place, value, access in execution.stored():
+        for place, value, access in execution.stores():
             if place.startswith("[%a6+"):
                 here.check(int(place[5:-1]), value, access, found)
 

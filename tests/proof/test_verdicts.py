@@ -99,6 +99,23 @@ def test_a_right_kernel_is_proved(name):
     assert proof.ok, proof
 
 
+@pytest.mark.parametrize("grid", [
+    ("cdiv(x.shape[1], 16)", "cdiv(out.shape[1], 16)"),
+    lambda x: (-(-x.shape[1] // 16), x.shape[0] // 16 + 1),
+    lambda out, cols: ((cols + 15) // 16, (out.shape[1] + 15) // 16),
+], ids=["text", "tensor", "size"])  # fmt: skip
+def test_a_grid_may_be_traced_from_shapes(grid):
+    proof = wb.prove(module().turned, **FAMILIES["turned"] | {"grid": grid})
+    assert proof.ok, proof
+
+
+def test_a_fact_may_name_a_shape():
+    changes = {"facts": {"index": "0 <= v < x.shape[0]"}, "grid": lambda out: (-(-out.shape[1] // 128), out.shape[0])}
+    assert wb.prove(module().gathered, **FAMILIES["gathered"] | changes).ok
+    wrong = wb.prove(module().gathered, **FAMILIES["gathered"] | changes | {"facts": {"index": "0 <= v <= x.shape[0]"}})
+    assert wrong.status == "refuted"
+
+
 SLIPS = [
     pytest.param(name, slip, marks=[pytest.mark.long] if name == "product" else [])
     for name, slips in REFUTED.items()
@@ -153,8 +170,11 @@ def test_a_proof_is_the_same_each_time():
 
 
 @pytest.mark.parametrize(("name", "args", "why"), [
-    ("called", {"out": "float32[n]", "x": "float32[n]"}, "call is not modelled"),
-    ("led", {"tables": "int64[1]"}, "values of memory"),
+    ("called", {"out": "float32[n]", "x": "float32[n]"}, "_Z3farPKfi was not inlined, which __forceinline__ asks for"),
+    ("printed", {"out": "float32[n]"}, "the code of vprintf is not in the PTX"),
+    ("pointed", None, "a call through a pointer"),
+    ("structured", None, "an address inside the structure structured_param_0"),
+    ("led", {"tables": "int64[1]"}, "an address that lies in memory, in tables"),
     ("add", {"z": "float32[n]", "x": "float32[n]"}, "size is unknown"),
 ])  # fmt: skip
 def test_what_is_not_modelled_is_unknown_with_its_line(name, args, why):
@@ -175,6 +195,8 @@ def test_what_is_not_modelled_is_unknown_with_its_line(name, args, why):
     ({"facts": {"w": "distinct"}}, "a tensor 'w'"),
     ({"facts": {"x": "v + 1"}}, "a comparison of v"),
     ({"grid": None}, "the blocks"),
+    ({"grid": lambda w: w}, "a function of 'w'; allowed: n, x, y, z"),
+    ({"grid": lambda n: 1 / n}, "a function that does not take symbols"),
     ({"variants": "fast"}, "no value with a kernel"),
     ({"block": "n"}, "one block size"),
 ])  # fmt: skip

@@ -246,6 +246,7 @@ def _launches(variant: Any, config: Mapping[str, Any], problem: Any, tensors: An
             "shared_bytes": launch.shared_bytes or kernel.dynamic_shared_bytes,
             "scratch_bytes": kernel.scratch_bytes,
             "arguments": [argument_record(one, told) for one in launch.arguments],
+            "names": [one.name if one.name.isidentifier() else f"p{at}" for at, one in enumerate(kernel.parameters)],
         }
         for kernel, launch in zip(kernels, variant.launches(config, problem, tensors, kernels), strict=True)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.base.argument_kinds import checked_kinds
@@ -71,7 +71,8 @@ def prove(
     Args:
         kernel: a kernel of `load_cuda` or `load_ptx`, or a CompiledKernel, such as of ``compile_triton``; or an op of
             `wb.op`, or its name.
-        grid: blocks, one to three numbers or formulas of sizes.
+        grid: blocks, one to three numbers or formulas of sizes, which may name tensors: ``"cdiv(x.shape[1], 32)"``; or
+            a function of sizes and tensors, by their names, that returns these: ``lambda x: (x.shape[0], 1)``.
         block: threads of a block, one to three numbers; a kernel of Triton has its own.
         args: for each parameter, in order or by name, a tensor as ``"float32[rows, cols]"``, a formula of sizes, or a
             value. An integer without one is a size of its own name.
@@ -122,8 +123,14 @@ def _families_of(
         yield from OpFamilies(op, one, own_case, config, facts).families(arch)
 
 
-def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool = True) -> Proof:
-    """Prove a family of launches; ``kernel`` is the kernel as the machine runs it."""
+def prove_family(
+    family: Family, kernel: Any, *, effort: int = EFFORT, run: bool = True, any_data: bool = True
+) -> Proof:  # fmt: skip
+    """Prove a family of launches; ``kernel`` is the kernel as the machine runs it.
+
+    Without ``any_data`` a counterexample that needs certain elements of a tensor without facts is not run, and refutes
+    nothing.
+    """
     started = time.process_time()
     try:
         made = family.specification()
@@ -137,13 +144,17 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
 
     def confirmed(made: Specification, failure: Failure) -> bool:
         if failure.values:
-            examples.append(counterexample(made, failure, kernel, run))
+            loaded = sorted({atom.name for atom, _ in failure.values if atom.kind == "load"} - made.data.keys())
+            known = any_data or not loaded
+            found = counterexample(made, failure, kernel, run and known)
+            told = f"not run: nothing is stated about the elements of {', '.join(loaded)}"
+            examples.append(found if known else replace(found, remark=told))
         return bool(examples) and examples[-1].holds
 
     best = attempt(family, HIGHEST, Effort(effort), confirmed)
     questions, overflow, refuted = best.questions, "", bool(examples) and examples[-1].holds
     for level in range(HIGHEST if best.proved else 0):
-        fewer = attempt(family, level, Effort(_EFFORT_WITHOUT), lambda made, failure: True)
+        fewer = attempt(family, level, Effort(_EFFORT_WITHOUT, models=level == 0), lambda made, failure: True)
         questions += fewer.questions
         if fewer.proved:
             best = fewer

@@ -122,6 +122,12 @@ class Term:
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __floordiv__(self, divisor: int) -> Term:
+        return quotient(self, divisor) if isinstance(divisor, int) and divisor >= 1 else NotImplemented
+
+    def __mod__(self, divisor: int) -> Term:
+        return remainder(self, divisor) if isinstance(divisor, int) and divisor >= 1 else NotImplemented
+
     @property
     def constant(self) -> int | None:
         """Value of a term without atoms, else None."""
