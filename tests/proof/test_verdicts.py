@@ -68,6 +68,11 @@ FAMILIES = {
     },
     "divided": {"grid": "cdiv(n, 64)", "block": 64, "args": dict.fromkeys(("out", "x"), "float32[n]")},
     "carried": {"grid": 1, "block": 64, "args": {"out": "float32[n + 1, 64]", "index": "int32[n]"}},
+    "chosen_by_a_float": {"grid": 2, "block": 64, "args": {"out": "float32[128]", "x": "float32[64]"}},
+    "asserted": {
+        "grid": 1, "block": 64, "facts": "n >= 64",
+        "args": {"out": "float32[64]", "x": "float32[n]", "index": "int32[64]"},
+    },
 }  # fmt: skip
 LAUNCH = {"grid": "cdiv(n, 64)", "block": 64}
 REFUTED = {
@@ -79,6 +84,7 @@ REFUTED = {
     "ringed": {1: "races", 2: "races", 3: "races"},
     "joined_copies": {1: "races", 2: "races"},
     "two_names": {1: "races"}, "divided": {1: "bounds"}, "carried": {1: "bounds"},
+    "asserted": {1: "bounds"}, "chosen_by_a_float": {1: "barriers"},
 }  # fmt: skip
 """The property that each slip breaks."""
 
