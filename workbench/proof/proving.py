@@ -218,7 +218,7 @@ def attempt(
         execution = Execution(family.module, family.kernel.name, specification, effort)
         execution.run()
         roles = in_roles(execution, family.module) if has_roles(execution) else None
-        for one in (Queries(execution) if roles is None else RoleQueries(roles)).failures():
+        for one in (Queries(execution) if roles is None else RoleQueries(roles, family.kernel.ptx)).failures():
             failures.append(one)
             if enough(specification, one):
                 break
