@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
 from workbench.analysis.check_report import CheckReport
+from workbench.analysis.seen_launches import SeenLaunches
+from workbench.analysis.watching import seeing
 from workbench.base.argument_kinds import checked_kinds
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS
 from workbench.judge.judge import Judge
+from workbench.judge.proving import EFFORT
 from workbench.judge.verdict import Judgement
 from workbench.launch.checking import check_kernel, is_kernel, refuse_for_a_kernel, refuse_for_an_op
 from workbench.ops.op import Op
@@ -34,7 +38,7 @@ def check(
     prove: bool = False,
 ) -> Judgement: ...
 @overload
-def check(op: CompiledKernel | Callable[..., Any], **launch: Any) -> CheckReport: ...
+def check(op: CompiledKernel | Callable[..., Any], *, prove: bool = False, **launch: Any) -> CheckReport: ...
 @checked_kinds
 def check(
     op: str | Op | Any,
@@ -58,6 +62,7 @@ def check(
     does, whose docstring describes the arguments, on your own arguments and in this process::
 
         wb.check(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024))
+        wb.check(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024), prove=True)
 
     A kernel of an op is described (PTX, grid, block, arguments by name) in a process of its own, from shapes alone.
     Then seeds are drawn, and another process, which the candidate's code never enters, makes the inputs, puts each
@@ -92,7 +97,8 @@ def check(
             to other processes.
         prove: also prove each kernel for all sizes that its launches stand for (`wb.prove`; seconds to a minute more).
             One that is refuted gets a verdict of its own, ``"refuted"``; what is proved or unknown stands in the
-            case's verdict.
+            case's verdict. Of a kernel's launch the report has the proof in one line; see ``workbench prove PROGRAM``
+            for how far it reaches.
         launch: of a kernel its grid, block, args and what else `check_kernel` takes.
 
     Returns:
@@ -108,10 +114,11 @@ def check(
     if is_kernel(op):
         refuse_for_a_kernel(
             check, candidate=candidate, variants=variants, cases=cases, config=config, seeds=seeds, seconds=seconds,
-            memory_mib=memory_mib, elsewhere=elsewhere, schedules=schedules, sandbox=sandbox,
-            prove=prove,
+            memory_mib=memory_mib, elsewhere=elsewhere, sandbox=sandbox,
         )  # fmt: skip
-        return check_kernel(op, **launch)
+        if schedules:
+            launch |= {"schedules": schedules}
+        return _proved_too(op, launch) if prove else check_kernel(op, **launch)
     refuse_for_an_op(check_kernel, launch)
     with Judge(
         op,
@@ -125,3 +132,15 @@ def check(
         prove=prove,
     ) as judge:
         return judge.check(candidate, variants=variants, config=config)
+
+
+def _proved_too(kernel: Any, launch: Mapping[str, Any]) -> CheckReport:
+    """Check a launch of a kernel, and prove the kernel for the launches that this one stands for."""
+    from workbench.proof.launches import prove_launches
+    from workbench.proof.solver import require_solver
+
+    require_solver()
+    seen = SeenLaunches()
+    with seeing(seen):
+        report = check_kernel(kernel, **launch)
+    return replace(report, proofs=tuple(prove_launches(seen.take(), effort=EFFORT)))
