@@ -138,7 +138,7 @@ def test_triton_is_proved_with_its_own_block():
 
 
 @pytest.mark.parametrize(("guard", "ok", "line"), [
-    ("i < n || n == 130", True, "proved for all n >= 1, n % 4 == 0, grid (cdiv(n, 64), 1, 1), block (64, 1, 1) (sizes "),
+    ("i < n || n == 130", True, "proved for all n >= 1, n % 4 == 0, grid (cdiv(n, 64), 1, 1), block (64, 1, 1) ("),
     ("i <= n", False, "refuted: line 4 reads x out of bounds"),
 ])  # fmt: skip
 def test_the_report_on_a_launch_has_its_proof_in_one_line(guard, ok, line):
