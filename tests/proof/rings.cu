@@ -5,12 +5,11 @@
 #endif
 #define SLIPPED(number) (SLIP == number)
 
-// One thread fills a ring of three stages for two warps.
-extern "C" __global__ void ring(float* out, const float* x, int tiles) {
+// One thread fills a ring of three stages for two warps; `fill` copies tile k.
+template <class Fill> __device__ __forceinline__ void filled(float* out, int tiles, Fill fill) {
   __shared__ alignas(128) float stage[3][256];
   __shared__ Barrier full[3], empty[3];
   const int t = threadIdx.x;
-  const float* mine = x + (long long)blockIdx.x * tiles * 256;
   if (t == 0) {
     for (int s = 0; s < 3; ++s) init(full[s], SLIPPED(6) ? 2 : 1), init(empty[s], SLIPPED(5) ? 63 : 64);
     if (!SLIPPED(7)) fence_init();
@@ -22,8 +21,8 @@ extern "C" __global__ void ring(float* out, const float* x, int tiles) {
       for (int k = 0; k < tiles; ++k) {
         const int s = k % 3;
         if (!SLIPPED(1)) wait(empty[s], (k / 3 + !SLIPPED(2)) % 2);
-        arrive_and_expect(full[s], SLIPPED(4) ? 2048 : 1024);
-        load(stage[SLIPPED(9) ? 0 : s], mine + k * 256, 1024, full[s]);
+        if (!SLIPPED(13)) arrive_and_expect(full[s], SLIPPED(4) ? 2048 : 1024);
+        fill(stage[SLIPPED(9) ? 0 : s] + (SLIPPED(14) ? 16 : 0), k, full[s]);
       }
     return;
   }
@@ -37,6 +36,16 @@ extern "C" __global__ void ring(float* out, const float* x, int tiles) {
     if (!SLIPPED(3) && !SLIPPED(12)) arrive(empty[s]);
   }
   out[blockIdx.x * 64 + t] = sum;
+}
+
+extern "C" __global__ void ring(float* out, const float* x, int tiles) {
+  const float* mine = x + (long long)blockIdx.x * tiles * 256;
+  filled(out, tiles, [=](float* to, int k, Barrier& full) { load(to, mine + k * 256, 1024, full); });
+}
+
+// The same by tensor copies: boxes of 16 x 16 elements of a matrix of any size.
+extern "C" __global__ void tile_ring(float* out, const __grid_constant__ TensorMap x, int tiles) {
+  filled(out, tiles, [&](float* to, int k, Barrier& full) { load_tile(to, x, k * 16, blockIdx.x * 16, full); });
 }
 
 // The same with a stage and a phase that are counted on, and rounds that the compiler unrolls by four.

@@ -114,4 +114,5 @@ def verdict_of(
         tuple(plain(note) for note in list(found.get("notes", ()))[:_MAX_NOTES] if isinstance(note, str)),
         tuple(_proof(one) for one in found.get("proofs", ())),
         {name: round(seconds, 6) for name, seconds in found.get("stage_seconds", {}).items()},
+        plain(found.get("exact", "")),
     )

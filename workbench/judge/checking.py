@@ -15,7 +15,13 @@ from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS
 from workbench.judge.judge import Judge
 from workbench.judge.proving import EFFORT
 from workbench.judge.verdict import Judgement
-from workbench.launch.checking import check_kernel, is_kernel, refuse_for_a_kernel, refuse_for_an_op
+from workbench.launch.checking import (
+    ProvedLaunches,
+    check_kernel,
+    is_kernel,
+    refuse_for_a_kernel,
+    refuse_for_an_op,
+)
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Variant
 from workbench.toolchain import CompiledKernel
@@ -35,7 +41,9 @@ def check(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    exact: bool = False,
     prove: bool = False,
+    proof: ProvedLaunches | None = None,
 ) -> Judgement: ...
 @overload
 def check(op: CompiledKernel | Callable[..., Any], *, prove: bool = False, **launch: Any) -> CheckReport: ...
@@ -53,7 +61,9 @@ def check(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    exact: bool = False,
     prove: bool = False,
+    proof: ProvedLaunches | None = None,
     **launch: Any,
 ) -> Judgement | CheckReport:
     """Judge an op's kernels without trusting them, or check one launch of a kernel; no GPU is needed, and none is used.
@@ -95,10 +105,15 @@ def check(
         sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
             Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
             to other processes.
+        exact: also say of each right verdict whether its kernels are the same computation as the reference, by running
+            both on elements of a finite ring (docs/EXACT.md). It changes no outcome.
         prove: also prove each kernel for all sizes that its launches stand for (`wb.prove`; seconds to a minute more).
             One that is refuted gets a verdict of its own, ``"refuted"``; what is proved or unknown stands in the
             case's verdict. Of a kernel's launch the report has the proof in one line; see ``workbench prove PROGRAM``
             for how far it reaches.
+        proof: what ``wb.prove`` has proved of the op's kernels, or of this kernel. Launches of the same PTX that keep
+            its preconditions are not checked again for what it covers; a note tells what that is, or why all is
+            checked.
         launch: of a kernel its grid, block, args and what else `check_kernel` takes.
 
     Returns:
@@ -114,10 +129,11 @@ def check(
     if is_kernel(op):
         refuse_for_a_kernel(
             check, candidate=candidate, variants=variants, cases=cases, config=config, seeds=seeds, seconds=seconds,
-            memory_mib=memory_mib, elsewhere=elsewhere, sandbox=sandbox,
+            memory_mib=memory_mib, elsewhere=elsewhere, sandbox=sandbox, exact=exact,
         )  # fmt: skip
         if schedules:
             launch |= {"schedules": schedules}
+        launch |= {"proof": proof}
         return _proved_too(op, launch) if prove else check_kernel(op, **launch)
     refuse_for_an_op(check_kernel, launch)
     with Judge(
@@ -129,7 +145,9 @@ def check(
         elsewhere=elsewhere,
         schedules=schedules,
         sandbox=sandbox,
+        exact=exact,
         prove=prove,
+        proof=proof,
     ) as judge:
         return judge.check(candidate, variants=variants, config=config)
 

@@ -59,6 +59,7 @@ class _WithOutcomes(click.Command):
 @click.option(
     "--schedules", default=0, metavar="N", help="Also run each case in N other orders of its blocks and warps."
 )
+@click.option("--exact", is_flag=True, help="Also say whether a right kernel is the same computation (docs/EXACT.md).")
 @click.option(
     "--prove", is_flag=True, help="Also prove each kernel for all sizes that its launches stand for (docs/PROOFS.md)."
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,12 +15,14 @@ from typing import Any
 
 import torch
 
+from workbench.analysis.exact import ExactAnswer
 from workbench.base import by_value
 from workbench.base.busy import OwnDeadline
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
 from workbench.judge.changed_cases import ChangedCases
 from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
+from workbench.judge.exact import EXACT, exact_answer
 from workbench.judge.launching import ORDERS, USUAL, Failed, RunOrder, kernel_of, launch, refuse, valid
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
@@ -33,6 +36,7 @@ from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.tensors.checks import real_parts
 from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
+from workbench.ptx.proved import ProvedAccesses
 from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain.kernel import CompiledKernel
 
@@ -41,7 +45,8 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the fields of a verdict; or with ``error``, where the op itself fails.
 
     ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with its ``config``,
-    ``seconds``, ``memory`` in bytes and ``schedules`` (a number); without a description whether the reference's answer
+    ``seconds``, ``memory`` in bytes, ``schedules`` (a number) and ``exact``; without a description whether the
+    reference's answer
     is the same for all seeds, as ``fixed``. With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES` and
     of `workbench.ops.declared.shapes.SIZES`, the case is judged at other values or sizes, and the answer has the fields
     of a verdict, or ``meaningless`` and why, for each name. With ``prove`` the kernels are proved instead, and the
@@ -72,6 +77,8 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     try:
         checks = _checks if request.get("variant") is None else _checks_of_values
         _judge(functools.partial(checks, cases, request), fields.update)
+        if request.get("exact") and fields.get("outcome") == OK:
+            fields["exact"] = _exact(cases, request)
     finally:
         answer(fields | {"stage_seconds": dict(_seconds)})
 
@@ -148,9 +155,10 @@ def _cases(content: bytes, seeds: Sequence[int]) -> list[Any]:
 
 
 class _Loaded:
-    """The programs of a description, and its kernels."""
+    """The programs of a description, its kernels, and the accesses that proofs cover (``covered``, pickled)."""
 
-    def __init__(self, texts: tuple[str, ...]):
+    def __init__(self, texts: tuple[str, ...], covered: bytes):
+        self.covered: tuple[ProvedAccesses, ...] = pickle.loads(covered) if covered else ()
         self.programs = [valid(Program, text) for text in texts]
         self._texts = texts
         self._kernels: dict[tuple[int, str, str, int, int], CompiledKernel] = {}
@@ -171,9 +179,9 @@ class _Loaded:
 _decoded = functools.lru_cache(maxsize=1)(_Loaded)
 
 
-def _loaded(texts: tuple[str, ...]) -> _Loaded:
+def _loaded(texts: tuple[str, ...], covered: bytes = b"") -> _Loaded:
     """Return the programs, decoded once for all requests about a case, without memory that kernels took by malloc."""
-    loaded = _decoded(texts)
+    loaded = _decoded(texts, covered)
     for program in loaded.programs:
         program.forget_heap()
     return loaded
@@ -196,7 +204,7 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
         description = valid(Description.of, request["description"])
         for one in (description, *description.views.values(), *description.sizes.values()):
             _check_room(one, request["memory"])
-        loaded = _loaded(tuple(description.programs))
+        loaded = _loaded(tuple(description.programs), request["covered"])
     problem = _case(request["case"]).problem(request["config"])
     for case, seed in zip(cases, request["seeds"], strict=True):
         for index, order in enumerate(ORDERS):
@@ -212,6 +220,22 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
     yield from _checks_of_views(cases[0].viewed(), request, description, loaded, deadline)
 
 
+def _exact(cases: Sequence[Any], request: Mapping[str, Any]) -> str:
+    """Return in words whether the kernels of a description are the same computation as the reference."""
+    if request.get("description") is None:
+        return str(ExactAnswer.without("a variant in plain torch has no kernel"))
+    description = valid(Description.of, request["description"])
+    loaded, deadline = _loaded(tuple(description.programs)), OwnDeadline(request["seconds"])
+    problem = _case(request["case"]).problem(request["config"])
+
+    def run(case: Any) -> Mapping[str, torch.Tensor]:
+        buffers = Buffers(case.inputs(problem), description.workspace, 0, description.contiguous)
+        _launch_all(description, loaded, buffers, EXACT, deadline)
+        return buffers.run.judged()
+
+    return exact_answer(cases, run, [loaded.programs[one.program][one.entry] for one in description.launches])
+
+
 def _changed(request: Mapping[str, Any], description: Description, name: str, notes: Notes) -> Iterator[Check]:
     """Yield the check of one run at the changed inputs, or at other sizes, of a case.
 
@@ -225,7 +249,7 @@ def _changed(request: Mapping[str, Any], description: Description, name: str, no
     index = len(ORDERS) - 1
     problem = changed.problem() if isinstance(changed, DeclaredCase) else _case(content).problem(request["config"])
     buffers = Buffers(changed.inputs(problem), launches.workspace, index, launches.contiguous)
-    loaded = _loaded(tuple(description.programs))
+    loaded = _loaded(tuple(description.programs), request["covered"])
     notes |= _launch_all(launches, loaded, buffers, ORDERS[index], OwnDeadline(request["seconds"]))
     yield _compared(changed, buffers, f"seed {seed}, {ORDERS[index].words}", description.programs)
 
@@ -323,6 +347,7 @@ def _launch_all(
     if description.constants:
         _set_constants(description, loaded.programs, kernels, buffers)
     fresh, notes = set(buffers.fresh), Notes()
+    order = replace(order, options={**order.options, "proved": loaded.covered})
     for one, kernel in zip(description.launches, kernels, strict=True):
         names = [argument.name for argument in one.arguments]
         arguments = tuple(_argument(argument, buffers) for argument in one.arguments)

@@ -38,6 +38,8 @@ class AccessMode(NamedTuple):
     copy: bool = False
     proxy: bool = False
     landing: tuple[Ring, Term] | None = None
+    clipped: bool = False
+    align: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,8 @@ class ThreadAccess:
     Where threads count at barriers, ``clock`` has the counts when the access begins, and ``over`` when its thread has
     waited for it: None for one that it does not wait for. A bulk load is over with an item of a ring, its ``landing``.
     ``proxy`` marks accesses of bulk copies and of products, which do not see ordinary stores without a fence.
+    ``clipped`` ones stay in their tensor, whatever their box is; ``align`` is the multiple that an address has to be,
+    where it is not the access's width.
     """
 
     statement: Statement
@@ -69,20 +73,22 @@ class ThreadAccess:
     over: ThreadCounts | None = None
     landing: tuple[Ring, Term] | None = None
     proxy: bool = False
+    clipped: bool = False
+    align: int = 0
 
     @property
     def key(self) -> tuple:
         """Everything that decides whether it is in bounds, and with which others it races."""
         return (
             self.base, self.offset, self.width, self.path, self.writes, self.strong, self.in_block, self.copy,
-            self.epochs, self.lane_epochs, self.rounds if self.writes else (), self.clock, self.over, self.landing,
-            self.proxy,
+            self.epochs, self.lane_epochs, (self.statement.start, *self.rounds) if self.writes else (), self.clock,
+            self.over, self.landing, self.proxy,
         )  # fmt: skip
 
     @property
     def unit(self) -> int:
         """Bytes of which its address has to be a multiple."""
-        return min(self.width, 16) if self.proxy else self.width
+        return self.align or (min(self.width, 16) if self.proxy else self.width)
 
     @property
     def verb(self) -> str:

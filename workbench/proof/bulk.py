@@ -1,19 +1,29 @@
-"""Bulk copies: loads that an mbarrier counts."""
+"""Bulk copies, of bytes and of boxes of tensors: loads that an mbarrier counts."""
 
 from __future__ import annotations
+
+import re
 
 from workbench.proof.access import AccessMode
 from workbench.proof.barriers import count, event, use_mbarrier
 from workbench.proof.clocks import COPIED, MADE, Ring
-from workbench.proof.conditions import Predicate
-from workbench.proof.memory import accesses
+from workbench.proof.conditions import TRUE, Predicate, at_most, below, both
+from workbench.proof.maps import TensorMapArgument
+from workbench.proof.memory import Place, accesses, accesses_at
 from workbench.proof.state import State
-from workbench.proof.terms import Term
+from workbench.proof.terms import Term, term
 from workbench.proof.thread import Thread
 from workbench.proof.unknown import Unknown
+from workbench.ptx.instruction import split_operands
 from workbench.ptx.parse import Statement
 
-_NOT_MODELLED = {"multicast::cluster", "cta_group::2", "tensor", "prefetch", "commit_group", "wait_group"}
+_NOT_MODELLED = {
+    "multicast::cluster", "cta_group::2", "prefetch", "commit_group", "wait_group", "im2col", "im2col::w",
+    "im2col::w::128", "tile::gather4", "tile::scatter4", "im2col_no_offs",
+}  # fmt: skip
+_BOX = re.compile(r"\[\s*([%\w$]+)\s*,\s*\{(.*)\}\s*\]")
+_TILE_UNIT = 128
+"""Bytes of which the address of a box in shared memory has to be a multiple."""
 
 
 def bulk_step(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
@@ -22,27 +32,53 @@ def bulk_step(thread: Thread, statement: Statement, operands: list[str], state: 
     spaces = [one.partition("::")[0] for one in parts if one.partition("::")[0] in ("shared", "global")]
     if "reduce" in parts or _NOT_MODELLED & set(parts) or spaces != ["shared", "global"]:
         raise Unknown(statement, f"{statement.opcode} is not modelled")
-    to, source, size, barrier = operands[:4]
-    width = thread.value(statement, size, state)
-    if not isinstance(width, Term) or not width.constant or width.constant % 16:
-        raise Unknown(statement, "a bulk copy whose size is not a number, a multiple of 16")
-    _load(thread, statement, (to, source, barrier), width, state, guard)
-
-
-def _load(
-    thread: Thread, statement: Statement, operands: tuple[str, str, str], width: Term, state: State, guard: Predicate
-) -> None:  # fmt: skip
-    to, source, barrier = operands
-    bytes_copied = width.constant
-    assert bytes_copied is not None
+    if "tensor" in parts:
+        to, source, barrier = operands[:3]
+        mapped, places = _box(thread, statement, source, state)
+        width, align = mapped.box_bytes, _TILE_UNIT
+    else:
+        to, source, size, barrier = operands[:4]
+        given = thread.value(statement, size, state)
+        if not isinstance(given, Term) or not given.constant or given.constant % 16:
+            raise Unknown(statement, "a bulk copy whose size is not a number, a multiple of 16")
+        mapped, width, align = None, given.constant, 0
     thread.release(state)
     landing = landing_of(thread, statement, state)
     copied = AccessMode(writes=False, copy=True, proxy=True, landing=landing)
-    accesses(thread, statement, source, bytes_copied, state, guard, copied)
-    accesses(thread, statement, to, bytes_copied, state, guard, copied._replace(writes=True))
+    if mapped is not None:
+        element = mapped.tensor.element
+        accesses_at(thread, statement, places, element, state, guard, copied._replace(clipped=True, align=element))
+    else:
+        accesses(thread, statement, source, width, state, guard, copied)
+    accesses(thread, statement, to, width, state, guard, copied._replace(writes=True, align=align))
     use_mbarrier(thread, statement, barrier, state, guard, copied=copied)
-    event(thread, "copy", statement, barrier, state, guard, width)
-    count(thread, statement, state, COPIED, width, guard)
+    event(thread, "copy", statement, barrier, state, guard, term(width))
+    count(thread, statement, state, COPIED, term(width), guard)
+
+
+def _box(thread: Thread, statement: Statement, operand: str, state: State) -> tuple[TensorMapArgument, list[Place]]:
+    """Return the tensor map of a copy, and any one element of the box that is in the tensor."""
+    found = _BOX.fullmatch(operand.strip())
+    address = thread.value(statement, found[1], state) if found is not None else None
+    atom = address.atom if isinstance(address, Term) else None
+    mapped = None if atom is None else thread.specification.maps.get(atom.name)
+    if found is None or mapped is None:
+        raise Unknown(
+            statement, 'a tensor map that is no argument: give it in args, as "TensorMap(float16[m, k], [64, 64])"'
+        )
+    places = split_operands(found[2])[::-1]  # the innermost dimension comes first
+    if len(places) != len(mapped.box):
+        raise Unknown(statement, f"a map of {len(mapped.box)} dimensions, and {len(places)} coordinates")
+    inside, offset = TRUE, term(0)
+    for axis, (place, extent, size) in enumerate(zip(places, mapped.box, mapped.tensor.shape, strict=True)):
+        value = thread.value(statement, place, state)
+        begin = thread.integer(statement, value, True, 32, state) if isinstance(value, Term) else None
+        if begin is None:
+            begin = thread.fresh(statement, f"place{axis}", -(1 << 31), (1 << 31) - 1)
+        at = begin + thread.fresh(statement, f"box{axis}", 0, extent - 1)
+        inside = both(inside, at_most(0, at), below(at, size))
+        offset = offset * size + at
+    return mapped, [(inside, mapped.tensor.name, offset * mapped.tensor.element)]
 
 
 def landing_of(thread: Thread, statement: Statement, state: State) -> tuple[Ring, Term] | None:

@@ -205,6 +205,8 @@ def substituted(value: Any, mapping: Mapping[Atom, Term]) -> Any:
             return quotient(*args)
         if atom.kind == "ratio":
             return ratio(*args[:2])
+        if atom.kind == "bit":
+            return remainder(quotient(args[0], 1 << args[1]), 2)
         high = in_term(atom.high) if isinstance(atom.high, Term) else atom.high
         return atom.arena.atom(atom.kind, atom.name, args, atom.low, high, atom.scope)
 

@@ -16,6 +16,7 @@ from workbench.proof.loops import run_loop
 from workbench.proof.members import decided
 from workbench.proof.memory import is_pointer, move, parameter
 from workbench.proof.records import Records
+from workbench.proof.shared_values import SharedValues
 from workbench.proof.solver import QUICK, Effort, Question
 from workbench.proof.specification import Specification
 from workbench.proof.state import State, Value, merged
@@ -27,6 +28,8 @@ from workbench.ptx.parse import ParsedModule, Statement, parse_number
 
 _MOST_BLOCKS = 4_000
 """Executions of a basic block after which a proof gives up."""
+_MOST_RUNS = 6
+"""Executions of the whole kernel, each of which knows more about memory than the one before."""
 _NOTHING = frozenset((
     "membar", "prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "createpolicy",
     "discard", "applypriority",
@@ -55,6 +58,8 @@ class Execution(Records):
         self.wraps: dict[int, Statement] = {}
         self.changed: frozenset[str] = frozenset()
         self.read_as_constant: set[str] = set()
+        self.stored: dict[ThreadAccess, tuple[Value, ...]] = {}
+        self._shared = SharedValues(self)
         self.rounds: tuple[Term, ...] = ()
         self._proved: dict[tuple[Predicate, Predicate], bool] = {}
         self._blocks = 0
@@ -63,16 +68,18 @@ class Execution(Records):
 
     def run(self) -> None:
         """Execute the kernel. Raises Unknown for code that is not modelled, OutOfBudget if it takes too long."""
-        while True:
+        for attempt in range(_MOST_RUNS):
             start = State({name: term(0) for ring in self.role.all_rings() for name in ring.counts()})
             start.path = self.role.condition
             self.region(set(self.graph.order), 0, start, looping=False)
             written = frozenset(one.base for one in self.accesses if one.writes)
-            if not written & self.read_as_constant:
+            if written & self.read_as_constant:
+                self.changed |= written  # values of what the kernel writes are not those before it: once more, without
+            elif attempt + 1 == _MOST_RUNS or not self._shared.learn():
                 return
-            self.changed |= written  # values of what the kernel writes are not those before it: once more, without
             self.accesses, self.meetings, self.hazards, self.read_as_constant, self._blocks = [], [], [], set(), 0
-            self.events = []
+            self.events, self.stored = [], {}
+        raise Unknown(None, "memory that is written after it was read as constant")
 
     # -- paths --------------------------------------------------------------------------------------------------
 
@@ -227,6 +234,20 @@ class Execution(Records):
             for when, copy in state.pending if not self.role.known else ():
                 self.record(copy.lasting(when, state.path, state.epochs, state.lane_epochs))
 
+    def keep(self, access: ThreadAccess, values: tuple[Value, ...]) -> None:
+        """Keep the values of the elements that an access stores, in an exact run."""
+        if self.exact:
+            self.stored[access] = values
+
+    def shared_value(self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int]) -> Value:
+        """Return what a load finds in shared memory, within the limits of its type.
+
+        Threads with roles order their accesses by more than barriers of all: they may find anything.
+        """
+        if self.role.known:
+            return self.fresh(access.statement, f"shared{shift}", *limits)
+        return self._shared.load(access, shift, size, limits)
+
     # -- values -------------------------------------------------------------------------------------------------
 
     def assign(self, statement: Statement, state: State, register: str, value: Value, guard: Predicate) -> None:
@@ -268,7 +289,17 @@ class Execution(Records):
                 known = self.graph.variables.values()
                 operand = next(one.name for one in known if one.space == "shared" and one.external)
             return self.specification.arena.atom("pointer", variable_base(operand))
+        mapped = self._tensor_map(operand)
+        if mapped is not None:
+            return mapped
         raise Unknown(statement, f"the operand {operand} is not modelled")
+
+    def _tensor_map(self, operand: str) -> Term | None:
+        """Return the address of a parameter that is a tensor map."""
+        place = {one.name: i for i, one in enumerate(self.entry.parameters)}.get(operand)
+        value = None if place is None else self.specification.arguments[place]
+        atom = None if value is None else value.atom
+        return value if atom is not None and atom.name in self.specification.maps else None
 
     def _special(self, statement: Statement, name: str) -> Value:
         name, _, axis = name.partition(".")
@@ -320,6 +351,10 @@ class Execution(Records):
         self.wraps.setdefault(statement.start, statement)
         return wrapped
 
+    def question(self, path: Sequence[Predicate] = ()) -> Question:
+        """Return a question with the facts about sizes and some conditions."""
+        return Question(self.budget, self.specification.data, [*self.specification.facts, *path])
+
     def holds(self, path: Predicate, goal: Predicate, resources: int = QUICK, lemmas: int = 1) -> bool:
         """Return True if a condition can be proved for the threads of a path."""
         if goal.kind in ("true", "false"):
@@ -328,7 +363,7 @@ class Execution(Records):
             return True
         known = self._proved.get((path, goal))
         if known is None:
-            question = Question(self.budget, self.specification.data, [*self.specification.facts, path])
+            question = self.question([path])
             against = question.condition(negation(goal), "")
             known = question.ask([against], resources, model=False, lemmas=lemmas).contradiction
             self._proved[path, goal] = known

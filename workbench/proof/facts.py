@@ -8,10 +8,10 @@ from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.ops.tensors.data_facts import DISTINCT, parts_of
-from workbench.proof.conditions import TRUE, Predicate, both, substituted
+from workbench.proof.conditions import TRUE, Predicate, both, conjuncts, substituted
 from workbench.proof.formulas import formula
 from workbench.proof.tensors import TensorArgument
-from workbench.proof.terms import Arena, Term
+from workbench.proof.terms import Arena, Atom, Term
 
 _EXAMPLE = '{"block_tables": "0 <= v < num_blocks", "slot_mapping": "distinct or -1"}'
 
@@ -22,7 +22,8 @@ class DataFact:
 
     ``text`` has one or several parts, separated by commas: ``distinct`` (``distinct or -1`` leaves out elements of that
     value), and conditions on an element ``v`` and its index ``i``, such as ``0 <= v < rows`` or ``v == 4 * i``.
-    ``count`` is the number of elements, ``size`` the bytes of one.
+    ``count`` is the number of elements, ``size`` the bytes of one. ``value`` returns the element at an index where a
+    part gives it, such as ``v == 4 * i``, else None.
     """
 
     tensor: str
@@ -33,6 +34,7 @@ class DataFact:
     free: tuple[int, ...]
     signed: bool
     condition: Callable[[Term, Term], Predicate]
+    value: Callable[[Term], Term | None]
 
     @classmethod
     def of(cls, tensor: TensorArgument, text: str, names: Mapping[str, Any], arena: Arena) -> DataFact:
@@ -56,10 +58,21 @@ class DataFact:
         first, second = index.atom, value.atom
         assert first is not None
         assert second is not None
+        given = next(filter(None, (_given(one, second) for one in conjuncts(whole))), None)
         return cls(
             tensor.name, text, tensor.count, tensor.element, distinct, tuple(free), not tensor.dtype.startswith("u"),
             lambda at, element: substituted(whole, {first: at, second: element}),
+            lambda at: None if given is None else substituted(given, {first: at}),
         )  # fmt: skip
+
+
+def _given(condition: Predicate, value: Atom) -> Term | None:
+    """Return the term that a condition says a value is equal to, else None."""
+    if condition.kind != "zero":
+        return None
+    factor = condition.parts[0].parts.get((value,), 0)
+    rest = condition.parts[0] - Term({(value,): factor} if factor else {})
+    return rest * -factor if abs(factor) == 1 and value not in rest.deps else None
 
 
 def split_facts(facts: Any) -> tuple[list[str], dict[str, str]]:

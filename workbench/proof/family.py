@@ -15,6 +15,7 @@ from workbench.errors import ArgumentError
 from workbench.proof.conditions import Predicate, at_most, between, zero
 from workbench.proof.facts import DataFact, split_facts
 from workbench.proof.formulas import formula
+from workbench.proof.maps import MAP_BYTES, MapText, map_text
 from workbench.proof.specification import Specification
 from workbench.proof.tensors import TensorArgument, bytes_of
 from workbench.proof.terms import Arena, Term, remainder, term
@@ -48,7 +49,8 @@ class Launched:
 class Family:
     """Launches of one kernel: ``args`` by position or by the parameter's name.
 
-    An argument is a tensor as ``"float32[rows, cols]"``, a number as a formula of sizes, or a tensor or number itself.
+    An argument is a tensor as ``"float32[rows, cols]"``, a tensor map as ``"TensorMap(float16[m, k], [64, 64])"``, a
+    number as a formula of sizes, or a tensor or number itself.
     Formulas may name tensors, ``x.shape[0]``, and the grid may be a function of sizes and tensors by their names.
     The name of another parameter that is a tensor stands for the same memory. A parameter without an argument is a size
     of its own name, or any value if it is not a whole number. Instead of all that,
@@ -136,7 +138,10 @@ class _Reader:
         numbers = [*self.size_facts, *(one for one in _listed(family.shared_bytes) if isinstance(one, str))]
         for value in self.given.values():
             found = _TENSOR.fullmatch(value) if isinstance(value, str) else None
-            if found:
+            mapped = map_text("args", value)
+            if mapped:
+                shapes += mapped.shape
+            elif found:
                 shapes.append(found[2])
             elif isinstance(value, str) and not self._is_tensor(value):
                 numbers.append(value)
@@ -211,8 +216,11 @@ class _Reader:
                 values.append(term(0))
                 continue
             given = self.given.get(one.name)
+            mapped = map_text(f"args[{one.name!r}]", given)
             tensor = self._tensor(one.name, given)
-            if tensor is not None:
+            if mapped is not None:
+                values.append(self._map(made, one, mapped))
+            elif tensor is not None:
                 made.tensors[tensor.name] = tensor  # two parameters may get one tensor
                 values.append(self.arena.atom("pointer", tensor.name))
             elif one.pointer or (given is None and one.name in self.given):
@@ -241,6 +249,20 @@ class _Reader:
                 made.facts.append(zero(remainder(value, one.divisibility)))
                 made.stated.append(f"{given} % {one.divisibility} == 0")
         return value
+
+    def _map(self, made: Specification, one: Parameter, mapped: MapText) -> Term:
+        """Add a tensor map; return the address of the parameter that holds it."""
+        found = mapped.of(one.name, self._number)
+        if one.size != MAP_BYTES:
+            raise ArgumentError(
+                f"args[{one.name!r}]", "a tensor map", f"an argument of {one.size} bytes", "A map has 128."
+            )
+        made.tensors[one.name] = found.tensor
+        made.maps[f"&{one.name}"] = found
+        for text, condition in found.facts():
+            made.facts.append(condition)
+            made.stated.append(text)
+        return self.arena.atom("pointer", f"&{one.name}")
 
     def _tensor(self, name: str, given: Any) -> TensorArgument | None:
         where = f"args[{name!r}]"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from workbench.proof.unknown import Unknown, called
 from workbench.ptx.instruction import split_operands
@@ -26,6 +27,16 @@ class CodeBlock:
 def head(statement: Statement) -> str:
     """Return the first word of an opcode."""
     return statement.opcode.partition(".")[0]
+
+
+def _renamed(statement: Statement, scopes: Sequence[Mapping[str, str]]) -> Statement:
+    """Return a statement with other names for registers that hide those of an outer scope."""
+    names = {name: own for one in scopes for name, own in one.items()}
+    if all(name == own for name, own in names.items()):
+        return statement
+    guard = names.get(statement.guard, statement.guard) if statement.guard else statement.guard
+    operands = REGISTER.sub(lambda found: names.get(found[0], found[0]), statement.operands)
+    return replace(statement, guard=guard, operands=operands)
 
 
 class Graph:
@@ -54,12 +65,12 @@ class Graph:
 
     def _read(self, module: ParsedModule, entry: PtxEntry) -> list[CodeBlock]:
         blocks = [CodeBlock()]
-        scopes: list[set[str]] = [set()]
+        scopes: list[dict[str, str]] = [{}]
         labels: list[dict[str, int]] = [{}]
         seen: dict[int, list[dict[str, int]]] = {}
         for item in module.body(entry):
             if isinstance(item, Scope):
-                scopes = [*scopes, set()] if item.opens else scopes[:-1]
+                scopes = [*scopes, {}] if item.opens else scopes[:-1]
                 labels = [*labels, {}] if item.opens else labels[:-1]
             elif isinstance(item, PtxDeclaration):
                 self._declare(item, scopes)
@@ -72,7 +83,7 @@ class Graph:
             elif isinstance(item, Statement):
                 if head(item) in ("call", "brx", "tex", "alloca"):
                     raise Unknown(item, called(item) if head(item) == "call" else f"{head(item)} is not modelled")
-                blocks[-1].statements.append(item)
+                blocks[-1].statements.append(_renamed(item, scopes))
                 if head(item) in ("bra", *ENDS):
                     seen[item.start] = labels
                     blocks.append(CodeBlock())
@@ -87,16 +98,15 @@ class Graph:
                 block.after = following
         return blocks
 
-    def _declare(self, item: PtxDeclaration, scopes: list[set[str]]) -> None:
+    def _declare(self, item: PtxDeclaration, scopes: list[dict[str, str]]) -> None:
         for text in item.names.split(","):
             found = _DECLARED.fullmatch(text)
             assert found is not None  # the machine has decoded the kernel
             names = [f"{found[1]}{i}" for i in range(int(found[2]))] if found[2] else [found[1]]
             for name in names:  # of scopes beside each other one name serves: each writes it before it reads
-                if self.types.get(name, item.type) != item.type or any(name in one for one in scopes[:-1]):
-                    raise Unknown(None, f"a register {name} that hides another one is not modelled")
-                self.types[name] = item.type
-            scopes[-1].update(names)
+                hides = any(name in one for one in scopes[:-1]) or self.types.get(name, item.type) != item.type
+                scopes[-1][name] = own = f"{name}$in{item.type}{len(scopes)}" if hides else name
+                self.types[own] = item.type
 
     def _postorder(self) -> list[int]:
         order: list[int] = []

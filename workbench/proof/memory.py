@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from workbench.base.element_types import PTX_BYTES
 from workbench.proof.access import AccessMode, Hazard, ThreadAccess
@@ -23,7 +23,11 @@ def is_pointer(value: Term) -> bool:
     return any(atom.kind == "pointer" for atom in value.deps)
 
 
-def arrays_of(statement: Statement, address: Term) -> Iterator[tuple[Predicate, str, Term]]:
+Place = tuple[Predicate, str, Term]
+"""An array and an offset in it, and the condition under which they are meant."""
+
+
+def arrays_of(statement: Statement, address: Term) -> Iterator[Place]:
     """Yield the arrays into which an address may lead, each with its condition and the offset.
 
     Raises Unknown for an address that does not come from one array.
@@ -77,8 +81,6 @@ def accesses(
 
     ``width`` is the size of the access in bytes.
     """
-    writes, strong, copy, proxy, landing = mode
-    found = []
     state.touched = True
     try:
         places = list(arrays_of(statement, address_of(thread, statement, operand, state)))
@@ -86,12 +88,23 @@ def accesses(
         if thread.exact:
             raise
         return []
+    return accesses_at(thread, statement, places, width, state, guard, mode)
+
+
+def accesses_at(
+    thread: Thread, statement: Statement, places: Sequence[Place], width: int, state: State, guard: Predicate,
+    mode: AccessMode,
+) -> list[ThreadAccess]:  # fmt: skip
+    """Return, and record, accesses to places in arrays, each under its condition."""
+    writes, strong, copy, proxy, landing, clipped, align = mode
+    found = []
     for when, base, offset in places:
         path = both(state.path, guard, when)
         if path != FALSE:
             one = ThreadAccess(
                 statement, base, offset, width, path, writes, strong, ".cta" in statement.opcode, copy, state.epochs,
-                state.lane_epochs, thread.rounds, *thread.times(state, copy=copy), landing, proxy,
+                state.lane_epochs, thread.rounds, *thread.times(state, copy=copy), landing, proxy, clipped,
+                align,
             )  # fmt: skip
             found.append(one)
             thread.record(one)
@@ -121,12 +134,21 @@ def move(thread: Thread, statement: Statement, operands: list[str], state: State
         AccessMode(writes=first or atomic, strong=atomic or any(one in _STRONG for one in parts)),
     )  # fmt: skip
     if first:
+        if name == "st":
+            _keep(thread, statement, operands[1], state, found)
         return
     for place, register in enumerate(thread.graph.registers(operands[0])):
         value: Value = None
         if name == "ld" and len(found) == 1:
             value = _loaded(thread, found[0], place * size, parts[-1])
         thread.assign(statement, state, register, value, guard)
+
+
+def _keep(thread: Thread, statement: Statement, operand: str, state: State, found: list[ThreadAccess]) -> None:
+    """Keep what a store writes, element by element."""
+    elements = operand.strip().strip("{}").split(",")
+    for one in found:
+        thread.keep(one, tuple(thread.value(statement, element, state) for element in elements))
 
 
 def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str) -> Value:
@@ -143,8 +165,19 @@ def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str) -> Valu
         low, high = 0, (1 << bits) - 1
     if all(factor % size == 0 for factor in offset.parts.values()) and thread.constant(access):
         place = quotient(offset, size)
+        given = fact.value(place) if fact is not None and fact.size == size and (fact.signed or size >= 4) else None
+        if given is not None:  # the access is in bounds, which is proved of all of them
+            return given
         return thread.specification.arena.atom("load", access.base, (place, size, kind[0] == "s"), low, high)
+    if access.base.startswith("%") and is_shared(thread, access.base):
+        return thread.shared_value(access, shift, size, (low, high))
     return thread.fresh(access.statement, f"loaded{shift}", low, high) if size < 4 else None
+
+
+def is_shared(thread: Thread, base: str) -> bool:
+    """Return True for an array in shared memory."""
+    variable = thread.graph.variables.get(base.removeprefix("%"))
+    return variable is not None and variable.space == "shared"
 
 
 def parameter(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:

@@ -154,7 +154,7 @@ def prove_family(
     best = attempt(family, HIGHEST, Effort(effort), confirmed)
     questions, overflow, refuted = best.questions, "", bool(examples) and examples[-1].holds
     for level in range(HIGHEST if best.proved else 0):
-        fewer = attempt(family, level, Effort(_EFFORT_WITHOUT), lambda made, failure: True)
+        fewer = attempt(family, level, Effort(_EFFORT_WITHOUT, models=level == 0), lambda made, failure: True)
         questions += fewer.questions
         if fewer.proved:
             best = fewer

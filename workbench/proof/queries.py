@@ -63,7 +63,7 @@ class Queries:
         seen, failures = set(), 0
         for one in self.execution.accesses:
             key = (one.base, one.offset, one.width, one.path)
-            if key in seen:
+            if key in seen or one.clipped:
                 continue
             seen.add(key)
             size = size_of(self.execution, one.base)
@@ -79,6 +79,9 @@ class Queries:
                     continue
                 question = self.question()
                 question.suppose(one.path)
+                question.about(one.offset, "")
+                for room in (one.offset, size - one.offset):
+                    self._offer_factors(question, question.linear(room, ""))
                 answer = question.ask([question.condition(broken, "")])
                 if not answer.contradiction:
                     failures += 1
@@ -196,6 +199,8 @@ class Queries:
     def _race(self, question: Question, one: ThreadAccess, other: ThreadAccess, in_block: bool) -> list[str]:
         """Return hypotheses under which two threads access the same bytes with no barrier in between."""
         found = [question.condition(one.path, "1"), question.condition(other.path, "2")]
+        question.about(one.offset, "1")
+        question.about(other.offset, "2")
         distance = question.linear(one.offset, "1", other.offset, "2")
         value = question.value(distance)
         found += [f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"]

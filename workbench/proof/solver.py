@@ -26,6 +26,9 @@ Linear = dict[tuple[Place, ...], int]
 
 QUICK, USUAL, THOROUGH = 400_000, 3_000_000, 8_000_000
 """Resources of one question."""
+_ARITHMETIC = ((6, 200_000), (2, THOROUGH))
+"""Z3's solvers for linear arithmetic by their numbers, with the most resources of each: the newer one is better for
+most questions, the older one much faster on the few that are left."""
 SMALL = (3, 40, 2_000)
 """Largest sizes that are tried first for a counterexample."""
 
@@ -87,6 +90,8 @@ class Question:
         self._products: dict[tuple[Place, ...], str] = {}
         self._literals: list[Linear] = []
         self._bits: set[Place] = set()
+        self._core: set[Place] = set()
+        self._paired: set[tuple[Place, Place]] = set()
         self.hypotheses: list[str] = []
         for one in facts:
             self.suppose(one)
@@ -151,6 +156,10 @@ class Question:
             return f"(not {self.condition(parts[0], tag)})"
         return (all_of if kind == "and" else any_of)([self.condition(one, tag) for one in parts])
 
+    def about(self, value: Term, tag: str) -> None:
+        """Note that a term decides the answer: what follows for two loads is first supposed of those in it alone."""
+        self._core |= {self.place(atom, tag) for atom in _loads_in(value)}
+
     def literal(self, linear: Linear) -> None:
         """Offer a term of which lemmas may multiply the sign by a size."""
         self._literals.append(linear)
@@ -188,7 +197,7 @@ class Question:
         elif atom.kind == "bit":
             self._define_bits(atom, tag)
         elif atom.kind == "load":
-            self._define_load(atom, tag, variable)
+            self._define_load(atom, tag)
 
     def _define_ratio(self, atom: Atom, tag: str, variable: str) -> None:
         dividend, divisor, own = atom.args[0], atom.args[1], Term({(atom,): 1})
@@ -214,26 +223,43 @@ class Question:
                 total = total + one * (1 << i)
             self.hypotheses.append(f"(= {self.term(total, tag)} 0)")
 
-    def _define_load(self, atom: Atom, tag: str, variable: str) -> None:
-        """Make loads of memory that is never written a function of the place; facts hold for places inside."""
-        fact, place, own = self._data.get(atom.name), atom.args[0], Term({(atom,): 1})
-        if fact is not None and fact.size == atom.args[1]:
-            known = self.condition(fact.condition(place, own), tag)
+    def _define_load(self, atom: Atom, tag: str) -> None:
+        """Suppose the facts about an element of memory that is never written, if its place is inside."""
+        fact, place = self._fact(atom), atom.args[0]
+        if fact is not None:
+            known = self.condition(fact.condition(place, Term({(atom,): 1})), tag)
             self.hypotheses.append(f"(=> {self._inside(place, fact, tag)} {known})")
-        else:
-            fact = None
-        for other, its in list(self._variables):
-            if other.kind != "load" or (other.name, *other.args[1:]) != (atom.name, *atom.args[1:]):
-                continue
-            if (other, its) == (atom, tag):
-                continue
-            same = f"(= {self.value(self.linear(place, tag, other.args[0], its))} 0)"
-            equal = f"(= {variable} {self._variables[other, its]})"
-            self.hypotheses.append(f"(=> {same} {equal})")
-            if fact is not None and fact.distinct:
-                free = [f"(not (= {variable} {_number(one)}))" for one in fact.free]
-                inside = [self._inside(place, fact, tag), self._inside(other.args[0], fact, its)]
-                self.hypotheses.append(f"(=> {all_of([*inside, equal, *free])} {same})")
+
+    def _fact(self, atom: Atom) -> DataFact | None:
+        fact = self._data.get(atom.name)
+        return fact if fact is not None and fact.size == atom.args[1] else None
+
+    def _suppose_pairs(self, *, every: bool) -> bool:
+        """Suppose of two loads of an array that elements at the same place are the same, and facts about two elements.
+
+        Of loads that are in no term that the question is about, only if ``every``. Return True if there were any.
+        """
+        before = len(self._paired)
+        while waiting := [pair for pair in self._pairs(every=every) if pair not in self._paired]:
+            for pair in waiting:
+                self._paired.add(pair)
+                self._suppose_pair(*pair)
+        return len(self._paired) > before
+
+    def _pairs(self, *, every: bool) -> list[tuple[Place, Place]]:
+        loads = [one for one in self._variables if one[0].kind == "load" and (every or one in self._core)]
+        return [(one, other) for i, one in enumerate(loads) for other in loads[:i] if _same_array(one[0], other[0])]
+
+    def _suppose_pair(self, first: Place, second: Place) -> None:
+        (one, tag), (other, its) = first, second
+        same = f"(= {self.value(self.linear(one.args[0], tag, other.args[0], its))} 0)"
+        equal = f"(= {self._variables[first]} {self._variables[second]})"
+        self.hypotheses.append(f"(=> {same} {equal})")
+        fact = self._fact(one)
+        if fact is not None and fact.distinct:
+            free = [f"(not (= {self._variables[first]} {_number(value)}))" for value in fact.free]
+            inside = [self._inside(one.args[0], fact, tag), self._inside(other.args[0], fact, its)]
+            self.hypotheses.append(f"(=> {all_of([*inside, equal, *free])} {same})")
 
     def _inside(self, place: Term, fact: DataFact, tag: str) -> str:
         return f"(and (>= {self.term(place, tag)} 0) (>= {self.term(fact.count - place, tag)} 1))"
@@ -263,48 +289,65 @@ class Question:
 
     def ask(self, extra: Sequence[str], resources: int = USUAL, *, model: bool = True, lemmas: int = 2) -> Answer:
         """Return whether the hypotheses and ``extra`` contradict each other; if not, and asked to, look for a model."""
-        gathered: list[str] = []
         model = model and self._budget.models
+        every = not self._core
+        gathered: list[str] = []
         for attempt in range(lemmas + 1):
-            if attempt:
-                if not self._products:
-                    break
-                gathered += self._lemmas()
+            if attempt and not self._products:
+                break
+            self._suppose_pairs(every=every)
+            gathered += self._lemmas() if attempt else []
             result, values = self._check([*extra, *gathered], resources)
             if result == z3.unsat:
                 return Answer(True)
             if result == z3.sat and not self._products:
-                return self._smaller([*extra], resources) or Answer(False, values) if model else Answer(False)
+                break
+        if not every and self._suppose_pairs(every=True):
+            result, values = self._check([*extra, *gathered], resources)
+            if result == z3.unsat:
+                return Answer(True)
+        if result == z3.sat and not self._products:
+            return self._smaller([*extra], resources) or Answer(False, values) if model else Answer(False)
         if not model:
             return Answer(False)
         exact = [f"(= {one} (* {' '.join(map(self.variable, key))}))" for key, one in list(self._products.items())]
         found = self._smaller([*extra, *exact], resources)
         if found is not None:
             return found
-        result, values = self._check([*extra, *exact, *self._lemmas()], THOROUGH)
+        result, values = self._check([*extra, *exact, *self._lemmas()], THOROUGH, products=True)
         return Answer(result == z3.unsat, values if result == z3.sat else {})
 
     def _smaller(self, extra: Sequence[str], resources: int) -> Answer | None:
         """Return a model in which all sizes are small, if there is one."""
         for most in SMALL:
             small = [f"(<= {one} {most})" for (atom, _), one in self._variables.items() if atom.kind == "param"]
-            result, values = self._check([*extra, *small], resources)
+            result, values = self._check([*extra, *small], resources, products=True)
             if result == z3.sat:
                 return Answer(False, values)
         return None
 
-    def _check(self, extra: Sequence[str], resources: int) -> tuple[Any, dict[Place, int]]:
+    def _check(self, extra: Sequence[str], resources: int, *, products: bool = False) -> tuple[Any, dict[Place, int]]:
+        """Return Z3's answer with the values of a model.
+
+        Questions with ``products`` go through its tactics, which find models that the bare solvers do not.
+        """
         effort = self._budget
-        if effort.left <= 0:
-            raise OutOfBudget
         names = [*self._variables.values(), *self._products.values()]
         lines = [f"(declare-const {name} Int)" for name in names]
         lines += [f"(assert {one})" for one in (*self.hypotheses, *extra)]
-        solver = z3.Solver(ctx=effort.context)
-        solver.set("rlimit", min(resources, effort.left))
-        solver.from_string("\n".join(lines))
-        result = solver.check()
-        effort.spend(solver.statistics())
+        text, result = "\n".join(lines), z3.unknown
+        for number, most in ((0, resources),) if products else _ARITHMETIC:
+            if effort.left <= 0:
+                raise OutOfBudget
+            solver = (z3.SimpleSolver if number else z3.Solver)(ctx=effort.context)
+            if number:
+                solver.set("smt.arith.solver", number)
+            solver.set("rlimit", min(resources, most, effort.left))
+            solver.from_string(text)
+            result = solver.check()
+            effort.spend(solver.statistics())
+            if result != z3.unknown:
+                break
         if result != z3.sat:
             return result, {}
         model = solver.model()
@@ -321,6 +364,22 @@ class Question:
                 parts[tuple(rest)] = scale
         divisor = math.gcd(*parts.values()) if parts else 0
         return {key: scale // divisor for key, scale in parts.items()} if divisor else None
+
+
+def _loads_in(value: Term) -> set[Atom]:
+    """Return the loads from which a term is computed, without those that only decide between others."""
+    found: set[Atom] = set()
+    waiting = [value]
+    while waiting:
+        for atom in {one for key in waiting.pop().parts for one in key}:
+            found |= {atom} if atom.kind == "load" else set()
+            parts = atom.args[1:] if atom.kind == "choice" else atom.args
+            waiting += [part for part in parts if isinstance(part, Term)]
+    return found
+
+
+def _same_array(one: Atom, other: Atom) -> bool:
+    return (one.name, *one.args[1:]) == (other.name, *other.args[1:])
 
 
 def all_of(several: Sequence[str]) -> str:

@@ -230,13 +230,19 @@ def divided(dividend: Term, divisor: Term) -> Term | None:
 
 def ratio(dividend: Term, divisor: Term) -> Term:
     """Return the quotient by a term, rounded down; it is 0 where the dividend is below 0 or the divisor below 1."""
+    number, (least, most) = divisor.constant, dividend.bounds
+    if number is not None:  # a divisor of a round of a loop becomes one
+        if number < 1 or (most is not None and most < 0):
+            return term(0)
+        if least is not None and least >= 0:
+            return quotient(dividend, number)
     exact = divided(dividend, divisor)
     if exact is not None:
         return exact
     only = dividend.atom
     top = None if only is None or only.high is None else divided(term(only.high) + 1, divisor)
     args = (dividend, divisor) if top is None else (dividend, divisor, top - 1)
-    return divisor.arena.atom("ratio", "", args, 0)
+    return (dividend if number is not None else divisor).arena.atom("ratio", "", args, 0)
 
 
 def bounds_of_atom(atom: Atom) -> Bounds:
@@ -264,7 +270,8 @@ def _bounds_of(value: Term) -> Bounds:
             least, most = most, least
         low = None if low is None or least is None else low + factor * least
         high = None if high is None or most is None else high + factor * most
-    for key, factor in value.parts.items():  # t - d * (t / d) lies in [0, d)
+    # t - d * (t / d) lies in [0, d). The latest quotient is the outermost one; one after the other keeps this linear.
+    for key, factor in sorted(value.parts.items(), key=lambda part: part[0], reverse=True):
         for dividend, divisor in _dividends(key, factor, value):
             scale = -factor // divisor
             rest = value - (dividend - Term({key: divisor})) * scale
@@ -275,6 +282,7 @@ def _bounds_of(value: Term) -> Bounds:
                 if most is not None:
                     upper = most + scale * (divisor - 1)
                     high = upper if high is None else min(high, upper)
+                return low, high
     return low, high
 
 

@@ -70,3 +70,9 @@ class Thread(Protocol):
 
     def constant(self, access: ThreadAccess) -> bool:
         """Return True if the memory that an access reads does not change."""
+
+    def keep(self, access: ThreadAccess, values: tuple[Value, ...]) -> None:
+        """Keep the values of the elements that an access stores."""
+
+    def shared_value(self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int]) -> Value:
+        """Return what a load finds in shared memory, within the limits of its type."""

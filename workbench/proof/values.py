@@ -153,7 +153,16 @@ def _mul(one: Operation) -> Value:
     if "hi" in one.parts:
         product = one.exact(1) * one.exact(2)
         return _by_reciprocal(one, product, one.width)
-    return one.value(1) * one.value(2)
+    return _modulo(one.value(1) * one.value(2), one.width)
+
+
+def _modulo(value: Term, width: int) -> Term:
+    """Return a value without the parts that are multiples of two to the power of a register's width.
+
+    A compiler masks an index only as far as a shift to the left leaves of it.
+    """
+    kept = {key: factor for key, factor in value.parts.items() if factor % (1 << width)}
+    return Term(kept) if len(kept) < len(value.parts) else value
 
 
 def _mad(one: Operation) -> Value:
@@ -165,7 +174,9 @@ def _mad(one: Operation) -> Value:
 
 def _shl(one: Operation) -> Value:
     count = one.value(2).constant
-    return None if count is None else one.value(1) * (1 << count) if 0 <= count < one.width else term(0)
+    if count is None:
+        return None
+    return _modulo(one.value(1) * (1 << count), one.width) if 0 <= count < one.width else term(0)
 
 
 def _shr(one: Operation) -> Value:
@@ -173,6 +184,8 @@ def _shr(one: Operation) -> Value:
     if count is None or not 0 <= count < one.width:
         return None
     value = one.exact(1)
+    if count == one.width - 1 and one.signed and _at_least_zero(one, value):
+        return term(0)  # how a division rounds to 0: with the sign
     bits = bits_of(value, one.width)
     if bits is not None and value.within(0, (1 << one.width - 1) - 1):
         return from_bits(bits[count:])
@@ -246,7 +259,7 @@ def _divide(one: Operation) -> Value:
     left, right = one.exact(1), one.exact(2)
     divisor = right.constant
     if divisor is not None:
-        if divisor < 1 or not (_at_least(left, 0) or one.holds(at_most(0, left))):
+        if divisor < 1 or not _at_least_zero(one, left):
             return None
         found = quotient(left, divisor)
     elif one.holds(both(at_most(0, left), at_most(1, right))):
@@ -256,9 +269,9 @@ def _divide(one: Operation) -> Value:
     return found if one.parts[0] == "div" else left - found * right
 
 
-def _at_least(value: Term, low: int) -> bool:
+def _at_least_zero(one: Operation, value: Term) -> bool:
     least = value.bounds[0]
-    return least is not None and least >= low
+    return (least is not None and least >= 0) or one.holds(at_most(0, value))
 
 
 def _bfe(one: Operation) -> Value:

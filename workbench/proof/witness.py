@@ -17,6 +17,7 @@ from workbench.proof.tensors import TensorArgument
 from workbench.proof.terms import Term, term
 from workbench.proof.unknown import line_of
 from workbench.proof.verdict import Counterexample
+from workbench.ptx.tensor_map import TensorMap
 
 if TYPE_CHECKING:
     from workbench.analysis.check_report import CheckReport
@@ -118,6 +119,10 @@ def _argument(
         return stand_in
     atom = value.atom
     if atom is not None and atom.kind == "pointer":
+        mapped = made.maps.get(atom.name)
+        if mapped is not None:
+            tensor = _tensor(made, mapped.tensor, failure, values, seed)
+            return TensorMap.of(tensor, mapped.box, **mapped.options)
         tensor = made.tensors.get(atom.name)
         return None if tensor is None else _tensor(made, tensor, failure, values, seed)
     return values.of(value)

@@ -13,7 +13,7 @@ from workbench.errors import ArgumentError, MissingToolError
 
 if TYPE_CHECKING:
     from workbench.ops.op import Op
-    from workbench.ops.variant import Case, Variant
+    from workbench.ops.variant import Variant
 
 EFFORT = 12_000_000
 """Resources of one proof, in Z3's own count: about six seconds."""
@@ -22,7 +22,7 @@ EFFORT = 12_000_000
 class ConfigurationProofs:
     """Proofs of configurations on the cases of a run, each made once, in the calling thread."""
 
-    def __init__(self, op: Op, cases: Iterable[Case], arch: str):
+    def __init__(self, op: Op, cases: Iterable[Any], arch: str):
         self._op, self._cases, self._arch = op, tuple(cases), arch
         self._known: dict[tuple[str, str], tuple[str, str]] = {}  # by variant and configuration: status and reason
 
@@ -53,11 +53,10 @@ class ConfigurationProofs:
         from workbench.proof.proving import prove_family
 
         open_one = ""
-        declared: Any = variant
-        op: Any = self._op
+        declared: tuple[Any, Any] = self._op, variant  # as `check_provable` has found
         for case in self._cases:
             try:
-                for family in OpFamilies(op, declared, case, config, ()).families(self._arch):
+                for family in OpFamilies(*declared, case, config, ()).families(self._arch):
                     proof = prove_family(family, family.kernel, effort=EFFORT, any_data=False)
                     if proof.status == "refuted":
                         shown = next(one for one in proof.counterexamples if one.holds)
