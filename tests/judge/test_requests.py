@@ -44,7 +44,7 @@ def test_a_case_is_decoded_and_answered_once(monkeypatch: pytest.MonkeyPatch):
     running._decoded.cache_clear()
     running._recent.clear()
     asked = {"path": list(sys.path), "case": content, "description": description, "config": {}}
-    asked |= {"seconds": 60, "memory": 1 << 30}
+    asked |= {"seconds": 60, "memory": 1 << 30, "covered": b""}
     for seeds, change in (([1], None), ([1], "negative"), ([1], None), ([1, 2], None), ([2], None)):
         running.run(asked | {"seeds": seeds, "change": change}, found.append)
     # Each launch takes 3 MiB: a request with two seeds has four of them, one after the other.

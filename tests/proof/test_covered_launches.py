@@ -16,6 +16,7 @@ import workbench as wb
 
 pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
 
+from workbench.launch.sim import machine_kernel
 from workbench.proof.certificate import certificate
 from workbench.proof.execution import Execution
 from workbench.proof.family import Family
@@ -165,6 +166,15 @@ def test_what_is_covered_is_not_looked_at():
     args = {"grid": (2, 3), "block": (16, 16), "args": [torch.zeros(23, 40), torch.rand(40, 23), 40, 23]}
     assert "shared race" in {one.kind for one in wb.check_kernel(wrong, **args).findings}
     assert "shared race" not in {one.kind for one in wb.check_kernel(wrong, **args, proof=false).findings}
+
+
+def test_a_launch_on_elements_of_a_ring_is_checked_in_full():
+    arguments = [torch.zeros(23, 40), torch.rand(40, 23), 40, 23]
+    report = machine_kernel(kernel("turned", "kernels.cu").compiled).launch(
+        (2, 3), (16, 16), arguments, checks=True, exact=True, proved=proof("turned").covered
+    )
+    assert report.proof.refused == "its floats are elements of a ring"
+    assert report.shadow_bytes
 
 
 def picked(index):

@@ -77,6 +77,18 @@ def test_facts_are_checked_on_elements(fact, right, wrong):
         check_facts({"x": fact}, {"x": torch.tensor(wrong)})
 
 
+@pytest.mark.parametrize(("starts", "lengths", "wrong"), [
+    ([0, 3, 3, 9], [3, 0, 2, 1], None), ([5, 0], [2, 5], None), ([5, 0], [2, 6], 0), ([0, 1, 4], [9, 1, 1], 1),
+])  # fmt: skip
+def test_elements_are_apart_by_lengths(starts, lengths, wrong):
+    arguments = {"x": torch.tensor(starts), "lengths": torch.tensor(lengths)}
+    if wrong is None:
+        check_facts({"x": "apart by lengths"}, arguments)
+        return
+    with pytest.raises(wb.WorkbenchError, match=f"x: got element {wrong} is"):
+        check_facts({"x": "0 <= v, apart by lengths"}, arguments)
+
+
 def test_a_fact_of_no_argument_is_refused():
     with pytest.raises(wb.WorkbenchError, match="'indx'"):
         wb.op(lambda x, index: x, name="nothing", facts={"indx": "distinct"})

@@ -188,6 +188,7 @@ def test_what_is_not_modelled_is_unknown_with_its_line(name, args, why):
     ({"facts": ["n < 5", "n > 7"]}, "contradict each other"),
     ({"facts": {"w": "distinct"}}, "a tensor 'w'"),
     ({"facts": {"x": "v + 1"}}, "a comparison of v"),
+    ({"facts": {"x": "apart by n"}}, "a tensor of as many elements: z, x, y"),
     ({"grid": None}, "the blocks"),
     ({"grid": lambda w: w}, "a function of 'w'; allowed: n, x, y, z"),
     ({"grid": lambda n: 1 / n}, "a function that does not take symbols"),

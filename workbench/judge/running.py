@@ -103,8 +103,7 @@ def _proved(request: Mapping[str, Any]) -> dict[str, Any]:
         for name, other in case.reshaped().items() if description.sizes else ():
             if name in description.sizes:
                 shapes[name] = other.inputs(other.problem(), "meta").named()
-        facts = getattr(getattr(case, "contract", None), "facts", {})
-        return {"proofs": proved(description, _loaded(tuple(description.programs)), shapes, facts)}
+        return {"proofs": proved(description, _loaded(tuple(description.programs)), shapes, case.facts)}
     except (Failed, WorkbenchError) as error:
         return {"proofs": [], "message": str(error)}
 

@@ -336,9 +336,11 @@ class Execution(Records):
         """Return True if the memory that an access reads is known not to change, and note that this was used."""
         base, statement = access.base, access.statement
         tensor = base in self.specification.tensors and (".global" in statement.opcode or head(statement) == "ldu")
-        if not tensor or access.strong or base in self.changed:
+        fact = self.specification.data.get(base)
+        used = {base, fact.apart} - {""} if fact is not None else {base}
+        if not tensor or access.strong or used & self.changed:
             return False
-        self.read_as_constant.add(base)
+        self.read_as_constant |= used
         return True
 
     def integer(self, statement: Statement, value: Term, signed: bool, width: int, state: State) -> Term:

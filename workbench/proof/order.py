@@ -15,7 +15,8 @@ from workbench.proof.clocks import WAITED, BarrierUse, Ring, ThreadCounts
 from workbench.proof.conditions import at_most, equal
 from workbench.proof.execution import thread_index
 from workbench.proof.roles import Roles
-from workbench.proof.solver import Question, all_of, any_of
+from workbench.proof.solver import Question
+from workbench.proof.solver_texts import all_of, any_of
 from workbench.proof.terms import Term, remainder
 
 _MOST_RATE = 4

@@ -74,8 +74,8 @@ def prove(
         grid: blocks, one to three numbers or formulas of sizes, which may name tensors: ``"cdiv(x.shape[1], 32)"``; or
             a function of sizes and tensors, by their names, that returns these: ``lambda x: (x.shape[0], 1)``.
         block: threads of a block, one to three numbers; a kernel of Triton has its own.
-        args: for each parameter, in order or by name, a tensor as ``"float32[rows, cols]"``, a formula of sizes, or a
-            value. An integer without one is a size of its own name.
+        args: for each parameter, in order or by name, a tensor as ``"float32[rows, cols]"``, the name of a parameter
+            that gets the same tensor, a formula of sizes, or a value. An integer without one is a size of its own name.
         facts: comparisons of sizes, such as ``"cols % 16 == 0"``, and mappings from tensors to facts about their
             elements v at i: ``{"index": "0 <= v < rows, distinct"}``.
         shared_bytes: dynamic shared memory in bytes, or a formula.

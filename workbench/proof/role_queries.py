@@ -10,7 +10,8 @@ from workbench.proof.obligations import Obligations
 from workbench.proof.order import HappensBefore
 from workbench.proof.queries import Failure, Queries, differ
 from workbench.proof.roles import Roles
-from workbench.proof.solver import Question, all_of
+from workbench.proof.solver import Question
+from workbench.proof.solver_texts import all_of
 
 
 class RoleQueries(Queries):

@@ -92,6 +92,8 @@ def _run(
     total = sum(values.of(one.count) * one.element for one in made.tensors.values())
     if total > MOST_BYTES or math.prod(grid) * made.threads > MOST_THREADS:
         return None, "not run: too large"
+    if any(one.apart for one in made.data.values()):
+        return None, "not run: elements that are apart by lengths are not made"
     try:
         arguments = [
             _argument(made, value, stand_in, failure, values, seed)

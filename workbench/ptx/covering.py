@@ -118,6 +118,8 @@ class Covering:
             yield "blocks run together"
         if options.strict or options.statistics or options.record_block is not None:
             yield "strict checks, statistics and recordings see every access"
+        if options.exact:
+            yield "its floats are elements of a ring"
         if options.overlapped is not None or self.kernel.lets_dependents_start:
             yield "another launch may run beside this one"
         if memory.of_host:

@@ -70,8 +70,7 @@ bool WrittenShared::holds(u32 first, const LaneOffsets& lanes, u32 bytes) const 
 namespace {
 
 u64 address_of(u8* registers, Slot base, u32 flags, s64 offset, u32 lane) {
-  if (flags & kNarrowBase)
-    return at<const u32>(registers, base)[lane] + static_cast<u32>(offset);
+  if (flags & kNarrowBase) return at<const u32>(registers, base)[lane] + static_cast<u32>(offset);
   return at<const u64>(registers, base)[lane] + static_cast<u64>(offset);
 }
 
@@ -149,8 +148,7 @@ void see_located(u8* registers, const Instruction& in, Warp& warp, u32 bytes,
   }
   const Buffer& buffer = *block.last_buffer[static_cast<std::size_t>(block.pc_of(in))];
   if (!buffer.written) return;
-  if (lanes.order == LaneOffsets::Order::row &&
-      see_range<Writes>(buffer, first, kLanes * bytes))
+  if (lanes.order == LaneOffsets::Order::row && see_range<Writes>(buffer, first, kLanes * bytes))
     return;
   PTX_FOR_EACH_LANE (lane, kAllLanes)
     see_global<Writes>(warp, in, lane, first + lanes.from_first[lane], bytes);
@@ -190,9 +188,9 @@ void matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   if (warp.block->written->full()) return in.run(registers, in, mask, warp);
   constexpr u32 kRow = 16;
   for (u32 lane = 0; lane < 8u * in.elements; ++lane)
-    see_shared<Writes>(
-        warp, in, lane,
-        address_of(registers, in.address, in.flags, in.offset, lane) & kWindowMask, kRow);
+    see_shared<Writes>(warp, in, lane,
+                       address_of(registers, in.address, in.flags, in.offset, lane) & kWindowMask,
+                       kRow);
   in.run(registers, in, mask, warp);
 }
 
@@ -206,7 +204,8 @@ void copy(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   PTX_FOR_EACH_LANE (lane, mask)
     see_shared<true>(
         warp, in, lane,
-        address_of(registers, in.copy.destination, flags, in.copy.offset, lane) & kWindowMask, in.bytes);
+        address_of(registers, in.copy.destination, flags, in.copy.offset, lane) & kWindowMask,
+        in.bytes);
   in.run(registers, in, mask, warp);
 }
 
