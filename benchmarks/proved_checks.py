@@ -138,7 +138,7 @@ def measure(one: CheckedKernel, repeats: int) -> Measured:
     arguments = [*one.arguments, *(None for parameter in compiled.parameters if parameter.scratch)]
     checks: dict[str, Any] = {"checks": True, "repeats": compiled.language == "triton"}
     options: dict[str, dict[str, Any]] = dict(
-        zip(MODES, ({}, checks, {**checks, "proved": proof.accesses}), strict=True)
+        zip(MODES, ({}, checks, {**checks, "proved": proof.covered}), strict=True)
     )
     shared = compiled.shared_bytes - compiled.static_shared_bytes
     seconds: dict[str, list[float]] = {mode: [] for mode in MODES}

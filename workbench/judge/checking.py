@@ -11,7 +11,13 @@ from workbench.base.argument_kinds import checked_kinds
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS
 from workbench.judge.judge import Judge
 from workbench.judge.verdict import Judgement
-from workbench.launch.checking import check_kernel, is_kernel, refuse_for_a_kernel, refuse_for_an_op
+from workbench.launch.checking import (
+    ProvedLaunches,
+    check_kernel,
+    is_kernel,
+    refuse_for_a_kernel,
+    refuse_for_an_op,
+)
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Variant
 from workbench.toolchain import CompiledKernel
@@ -33,6 +39,7 @@ def check(
     sandbox: bool = False,
     exact: bool = False,
     prove: bool = False,
+    proof: ProvedLaunches | None = None,
 ) -> Judgement: ...
 @overload
 def check(op: CompiledKernel | Callable[..., Any], **launch: Any) -> CheckReport: ...
@@ -52,6 +59,7 @@ def check(
     sandbox: bool = False,
     exact: bool = False,
     prove: bool = False,
+    proof: ProvedLaunches | None = None,
     **launch: Any,
 ) -> Judgement | CheckReport:
     """Judge an op's kernels without trusting them, or check one launch of a kernel; no GPU is needed, and none is used.
@@ -97,6 +105,9 @@ def check(
         prove: also prove each kernel for all sizes that its launches stand for (`wb.prove`; seconds to a minute more).
             One that is refuted gets a verdict of its own, ``"refuted"``; what is proved or unknown stands in the
             case's verdict.
+        proof: what ``wb.prove`` has proved of the op's kernels, or of this kernel. Launches of the same PTX that keep
+            its preconditions are not checked again for what it covers; a note tells what that is, or why all is
+            checked.
         launch: of a kernel its grid, block, args and what else `check_kernel` takes.
 
     Returns:
@@ -115,7 +126,7 @@ def check(
             memory_mib=memory_mib, elsewhere=elsewhere, schedules=schedules, sandbox=sandbox, prove=prove,
             exact=exact,
         )  # fmt: skip
-        return check_kernel(op, **launch)
+        return check_kernel(op, proof=proof, **launch)
     refuse_for_an_op(check_kernel, launch)
     with Judge(
         op,
@@ -128,5 +139,6 @@ def check(
         sandbox=sandbox,
         exact=exact,
         prove=prove,
+        proof=proof,
     ) as judge:
         return judge.check(candidate, variants=variants, config=config)

@@ -33,7 +33,7 @@ EXACT = RunOrder("the usual order of warps, on elements of a ring", {"exact": Tr
 
 @dataclass(frozen=True)
 class Sides:
-    """What is compared: the candidate's kernels, and a program in torch for ops whose cases have no reference in torch.
+    """Two programs that are compared: a candidate's kernels, and torch for ops whose cases have no reference in torch.
 
     ``run`` launches the ``kernels`` on a case and returns its tensors by name; ``formula`` is a variant of the op in
     plain torch, and ``problem`` what both solve.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import sys
 import time
 import warnings
@@ -37,6 +38,7 @@ from workbench.judge.proving import refuted, unproved
 from workbench.judge.sandbox import command
 from workbench.judge.stage_seconds import StageSeconds
 from workbench.judge.verdict import Judgement, Verdict
+from workbench.launch.checking import ProvedLaunches, covered_by
 from workbench.ops import registry
 from workbench.ops.declared.elsewhere import CHANGES, InputChange
 from workbench.ops.declared.shapes import SIZES, SizeChange
@@ -73,6 +75,7 @@ class Judge:
         sandbox: bool = False,
         exact: bool = False,
         prove: bool = False,
+        proof: ProvedLaunches | None = None,
     ):
         self.op = found = registry.get(op)
         given = found.judged_cases if cases is None else listed(cases)
@@ -82,6 +85,7 @@ class Judge:
         self.cases = [found.case(one) for one in given]
         self._seeds = checked_seeds(seeds)
         check_limits(seconds, memory_mib)
+        self._covered = pickle.dumps(covered_by(proof))
         self.seconds, self.memory_mib = float(seconds), memory_mib
         self._changes, self._schedules, self._sandbox, self._prove = elsewhere, schedules, sandbox, prove
         self._exact = exact
@@ -354,7 +358,7 @@ class Judge:
     def _outcome(self, case: Case, description: dict, config: Mapping[str, Any]) -> dict:
         """Judge a description in the trusted process."""
         request = {"description": description, "config": config, "memory": self.memory_mib << 20}
-        request |= {"schedules": self._schedules, "exact": self._exact}
+        request |= {"covered": self._covered, "schedules": self._schedules, "exact": self._exact}
         return self._judge(case, request | ({"formula": self._formula()} if self._exact else {}))
 
     def _values(self, case: Case, variant: Variant, config: Mapping[str, Any] | str | None) -> dict:
@@ -398,6 +402,7 @@ class Judge:
     def _changed(self, case: Case, description: dict, found: dict, config: Mapping[str, Any]) -> list[dict]:
         request: dict = {"case": self._shipped(case), "seeds": self._seed_elsewhere(case), "description": description}
         request |= {"config": config, "memory": self.memory_mib << 20, "seconds": self.seconds}
+        request["covered"] = self._covered
         wrong, right = [], []
         sizes = description["sizes"] if isinstance(description.get("sizes"), dict) else {}
         changes: dict[str, InputChange | SizeChange] = {

@@ -113,7 +113,7 @@ def launch(
     order: RunOrder,
     deadline: OwnDeadline,
 ) -> dict[object, str]:
-    """Run one kernel, with all checks but in a schedule; return its notes on sums.
+    """Run one kernel, with all checks but in a schedule; return its notes, on sums and on the use of a proof.
 
     Raises Failed with what the machine found.
 
@@ -150,7 +150,10 @@ def launch(
         message = first["message"] + further(len(findings))
         raise Failed(of_finding(first["kind"]), message, line=first["line"], findings=findings[:_MAX_FINDINGS])
     sums = [note for note in report.notes if note.kind == ORDER]
-    return {(note.kernel, note.sides): finding_record(note, names)["message"] for note in sums}
+    notes: dict[object, str] = {(note.kernel, note.sides): finding_record(note, names)["message"] for note in sums}
+    if report.proof is not None:
+        notes[kernel.name, str(report.proof)] = f"{kernel.name}, proof: {report.proof}"
+    return notes
 
 
 def finding_record(finding: Any, names: Sequence[str | None]) -> dict:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +36,7 @@ from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.tensors.checks import real_parts
 from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
+from workbench.ptx.proved import ProvedAccesses
 from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain.kernel import CompiledKernel
 
@@ -153,9 +155,10 @@ def _cases(content: bytes, seeds: Sequence[int]) -> list[Any]:
 
 
 class _Loaded:
-    """The programs of a description, and its kernels."""
+    """The programs of a description, its kernels, and the accesses that proofs cover (``covered``, pickled)."""
 
-    def __init__(self, texts: tuple[str, ...]):
+    def __init__(self, texts: tuple[str, ...], covered: bytes):
+        self.covered: tuple[ProvedAccesses, ...] = pickle.loads(covered) if covered else ()
         self.programs = [valid(Program, text) for text in texts]
         self._texts = texts
         self._kernels: dict[tuple[int, str, str, int, int], CompiledKernel] = {}
@@ -176,9 +179,9 @@ class _Loaded:
 _decoded = functools.lru_cache(maxsize=1)(_Loaded)
 
 
-def _loaded(texts: tuple[str, ...]) -> _Loaded:
+def _loaded(texts: tuple[str, ...], covered: bytes = b"") -> _Loaded:
     """Return the programs, decoded once for all requests about a case, without memory that kernels took by malloc."""
-    loaded = _decoded(texts)
+    loaded = _decoded(texts, covered)
     for program in loaded.programs:
         program.forget_heap()
     return loaded
@@ -201,7 +204,7 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
         description = valid(Description.of, request["description"])
         for one in (description, *description.views.values(), *description.sizes.values()):
             _check_room(one, request["memory"])
-        loaded = _loaded(tuple(description.programs))
+        loaded = _loaded(tuple(description.programs), request["covered"])
     problem = _case(request["case"]).problem(request["config"])
     for case, seed in zip(cases, request["seeds"], strict=True):
         for index, order in enumerate(ORDERS):
@@ -248,7 +251,7 @@ def _changed(request: Mapping[str, Any], description: Description, name: str, no
     index = len(ORDERS) - 1
     problem = changed.problem() if isinstance(changed, DeclaredCase) else _case(content).problem(request["config"])
     buffers = Buffers(changed.inputs(problem), launches.workspace, index, launches.contiguous)
-    loaded = _loaded(tuple(description.programs))
+    loaded = _loaded(tuple(description.programs), request["covered"])
     notes |= _launch_all(launches, loaded, buffers, ORDERS[index], OwnDeadline(request["seconds"]))
     yield _compared(changed, buffers, f"seed {seed}, {ORDERS[index].words}", description.programs)
 
@@ -346,6 +349,7 @@ def _launch_all(
     if description.constants:
         _set_constants(description, loaded.programs, kernels, buffers)
     fresh, notes = set(buffers.fresh), Notes()
+    order = replace(order, options={**order.options, "proved": loaded.covered})
     for one, kernel in zip(description.launches, kernels, strict=True):
         names = [argument.name for argument in one.arguments]
         arguments = tuple(_argument(argument, buffers) for argument in one.arguments)

@@ -32,6 +32,8 @@ def certificate(
     Arrays of which an access may be out of bounds or in a race stay with the checks, and so do those with atomics and
     other strong accesses, which order threads.
     """
+    if any(one.proxy for one in execution.accesses):
+        return None  # bulk copies keep their checks, which need all others
     accesses: dict[int, set[str]] = {}
     left = {one.base for one in execution.accesses if one.strong}
     for one in execution.accesses:

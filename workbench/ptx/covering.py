@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from workbench.ptx.buffers import Row
     from workbench.ptx.kernel import DecodedKernel
 
+OTHER = "it is about other PTX"
 _ALIGNMENT = 16
 _EXACT = 1 << 62  # bound of values that int64 computes without wrapping
 
@@ -80,7 +81,7 @@ class Covering:
     def _refusals(self) -> Iterator[str]:
         proof, launch = self.proof, self.launch
         if proof.digest != self.kernel.digest or proof.kernel != self.kernel.name:
-            yield "it is about other PTX"
+            yield OTHER
             return
         yield from self._options()
         if tuple(launch.block) != proof.block:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.ptx.calls import HEAP_CALLS
 from workbench.ptx.chosen import only_chosen
+from workbench.ptx.confirmed import confirmed, swapping
 from workbench.ptx.extents import KernelExtents
 from workbench.ptx.float_bits import uses_of_bits
 from workbench.ptx.index_slices import index_steps
@@ -20,9 +21,10 @@ from workbench.ptx.unwritten import CopySources
 
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
-    from workbench.ptx.parse import Parameter, ParsedModule, PtxEntry
+    from workbench.ptx.parse import Body, Parameter, ParsedModule, PtxEntry
 
 
+_COLLECTIVE = ("shfl", "vote", "match", "redux", "activemask", "elect")
 _COARSE = 8  # so many sizes of a grid share what is known of their bits
 
 
@@ -34,6 +36,10 @@ def _limits(grid: Dimensions, block: Dimensions) -> tuple[tuple[str, int], ...]:
         found += [(f"%tid.{axis}", (threads - 1).bit_length()), (f"%ntid.{axis}", threads.bit_length())]
         found += [(f"%ctaid.{axis}", bits), (f"%nctaid.{axis}", bits)]
     return tuple(found)
+
+
+def _statements(body: Body) -> list[Statement]:
+    return [item for item in body if type(item) is Statement]
 
 
 class DecodedKernel:
@@ -50,6 +56,7 @@ class DecodedKernel:
         """Reasons why exact comparison cannot go past an instruction, by pc."""
         self.trusted: dict[tuple[Any, ...], Any] = {}
         self._only_chosen: dict[int, bool] = {}
+        self._confirmed: dict[int, bool] = {}
         self._unused_loads: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = {}
 
     @property
@@ -81,6 +88,11 @@ class DecodedKernel:
     def uses_heap(self) -> bool:
         """True for a kernel that calls malloc or free."""
         return any(instruction.opcode.name in HEAP_CALLS for instruction in self.decoded.code)
+
+    @functools.cached_property
+    def collective(self) -> bool:
+        """True for a kernel whose lanes see registers of others."""
+        return any(step.opcode.name.split(".")[0] in _COLLECTIVE for step in self.decoded.code)
 
     @functools.cached_property
     def dependence(self) -> str:
@@ -146,9 +158,24 @@ class DecodedKernel:
         """Return True if selects alone use what a load reads."""
         load = self.decoded.code[pc].statement if 0 <= pc < len(self.decoded.code) else None
         if pc not in self._only_chosen:
-            statements = [item for item in self.module.body(self.entry) if type(item) is Statement]
+            statements = _statements(self.module.body(self.entry))
             self._only_chosen[pc] = load is not None and only_chosen(statements, load)
         return self._only_chosen[pc]
+
+    def confirmed(self, pc: int) -> bool:
+        """Return True if an atomic confirms what a plain load reads."""
+        if pc not in self._confirmed:
+            step = self.decoded.code[pc] if 0 <= pc < len(self.decoded.code) else None
+            load = step.statement if step is not None else None
+            body = step.body if step is not None else None
+            found = load is not None and body is not None and confirmed(_statements(body), load, self._swapping)
+            self._confirmed[pc] = found
+        return self._confirmed[pc]
+
+    @functools.cached_property
+    def _swapping(self) -> dict[str, bool]:
+        functions = [one for one in self.module.functions.values() if one.body_start is not None]
+        return swapping({one.name: _statements(self.module.body(one)) for one in functions})
 
     def source_of(self, pc: int, *, in_kernel_file: bool = False) -> tuple[str, int]:
         """Return (file, line) of an instruction; ("", 0) if the compiler left no .loc.

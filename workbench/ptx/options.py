@@ -98,6 +98,9 @@ class LaunchOptions:
     """Seed of an order of blocks and warps, with asynchronous copies that land early or late; None: the usual order."""
     schedule_changes: int | None = None
     """With a ``schedule``, how often a warp that could go on has to wait for all others; None: as often as it says."""
+    aims: Sequence[tuple[int, int]] = ()
+    """With a ``schedule``, the instructions of which the seed chooses one for warps to wait at, as
+    :func:`workbench.ptx.aims.aims_of` returns them; without any, the order is at random."""
     schedules: int = 0
     """With ``checks``, the number of orders that are tried before the run: see :mod:`workbench.ptx.schedules`."""
     first_schedule: int = 0
@@ -135,10 +138,16 @@ class LaunchOptions:
     """
     names: Sequence[str] = ()
     """Names of the arguments in findings; "argument 0" and so on without them."""
-    proved: ProvedAccesses | None = None
-    """With ``checks``, accesses that a proof covers in launches that keep its preconditions.
+    proved: Sequence[ProvedAccesses] = ()
+    """With ``checks``, accesses that proofs cover in launches that keep their preconditions.
 
-    Checks then only look for uninitialised reads there; ``report.proof`` says what the launch keeps.
+    The first proof counts whose preconditions the launch keeps. Checks then only look for uninitialised reads there;
+    ``report.proof`` says what the launch keeps.
+    """
+    sample_proved: int = 0
+    """With ``proved``, about how many blocks run where a proof covers all accesses and barriers; 0 runs all.
+
+    The grid's corners are among them. Other blocks write nothing. A launch that is not covered runs in full.
     """
     repeats: bool = False
     """True if threads may repeat the work of others and keep nothing of it, as Triton's do.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,11 @@ class ProofUse:
     refused: str = ""
     whole: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def on_blocks(self, blocks: int, of: int) -> ProofUse:
+        """Return the use with the number of blocks that ran, of a sample; 0 for all."""
+        ran = f"{blocks:,} of {of:,} blocks ran; the others wrote no results." if blocks else "All blocks ran."
+        return replace(self, text=f"{self.text} {ran}")
 
     def __str__(self) -> str:
         return self.text if not self.refused else f"checked in full, as the proof does not cover this: {self.refused}"

@@ -453,7 +453,8 @@ struct BoundLaunch {
   bool copies_early = false;
   std::optional<u64> schedule;  // its seed
   u64 schedule_changes = ~u64{0};
-  bool takes_shortcuts = true;  // false only in tests
+  std::vector<std::pair<s32, u32>> aims;  // of Aim
+  bool takes_shortcuts = true;            // false only in tests
   u32 undefined = ~0u;
   u32 multiprocessors = 1;
   u64 clock_start = 0;
@@ -571,7 +572,9 @@ nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
   set_options(launch, bound);
   std::optional<Schedule> schedule;
   if (bound.schedule) {
-    schedule.emplace(*bound.schedule, bound.schedule_changes);
+    std::vector<Aim> aims;
+    for (const auto& [pc, between] : bound.aims) aims.push_back({pc, between});
+    schedule.emplace(*bound.schedule, bound.schedule_changes, aims);
     launch.schedule = &*schedule, launch.threads = 1;
   }
   std::unique_ptr<GlobalShadow> shadow;
@@ -803,7 +806,7 @@ void add_constants(nb::module_& m) {
   m.attr("STRONG") = kStrong, m.attr("NARROW_BASE") = kNarrowBase, m.attr("WIDE_BASE") = kWideBase,
   m.attr("RELEASE") = kRelease;
   m.attr("ACQUIRE") = kAcquire, m.attr("VOLATILE") = kVolatile, m.attr("BLOCK_SCOPE") = kBlockScope;
-  m.attr("WORD_OF_ELEMENT") = kWordOfElement;
+  m.attr("WORD_OF_ELEMENT") = kWordOfElement, m.attr("USES_OLD") = kUsesOld;
   m.attr("UNORDERED") = kUnordered, m.attr("ASYNC_PROXY") = kAsyncProxy,
   m.attr("CLUSTER_BASE") = kClusterBase;
   m.attr("SHARED_WINDOW") = kSharedWindow, m.attr("LOCAL_WINDOW") = kLocalWindow,
@@ -945,6 +948,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("undefined", &BoundLaunch::undefined)
       .def_rw("schedule", &BoundLaunch::schedule)
       .def_rw("schedule_changes", &BoundLaunch::schedule_changes)
+      .def_rw("aims", &BoundLaunch::aims)
       .def_rw("multiprocessors", &BoundLaunch::multiprocessors)
       .def_rw("clock_start", &BoundLaunch::clock_start)
       .def_rw("instruction_limit", &BoundLaunch::instruction_limit)
