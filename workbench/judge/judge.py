@@ -44,7 +44,7 @@ from workbench.ops.declared.elsewhere import CHANGES, InputChange
 from workbench.ops.declared.shapes import SIZES, SizeChange
 from workbench.ops.op import Op
 from workbench.ops.selection import fitted, listed, variants_of
-from workbench.ops.variant import Case, CudaVariant, Variant
+from workbench.ops.variant import Case, CudaVariant, TorchVariant, Variant
 
 _GRACE_SECONDS = 20.0
 """Seconds beyond the limit, which the machine keeps by itself, after which its process is ended."""
@@ -225,6 +225,11 @@ class Judge:
         """Serialize by value, the functions of the op's file included: no process reads that file again."""
         return by_value.dumps(value, self._files.modules)
 
+    def _formula(self) -> bytes | None:
+        """Return the op's first variant in plain torch, which exact comparison runs; None without one."""
+        found = next((one for one in self.op.variants if isinstance(one, TorchVariant)), None)
+        return None if found is None else self._dumped(portable(found))
+
     def _chosen(self, variants: Any) -> list[Variant]:
         if variants is not None:
             return variants_of(self.op, variants)
@@ -354,7 +359,7 @@ class Judge:
         """Judge a description in the trusted process."""
         request = {"description": description, "config": config, "memory": self.memory_mib << 20}
         request |= {"covered": self._covered, "schedules": self._schedules, "exact": self._exact}
-        return self._judge(case, request)
+        return self._judge(case, request | ({"formula": self._formula()} if self._exact else {}))
 
     def _values(self, case: Case, variant: Variant, config: Mapping[str, Any] | str | None) -> dict:
         """Judge a variant in plain torch, one of the op's own, in the trusted process."""

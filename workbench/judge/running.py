@@ -22,7 +22,7 @@ from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
 from workbench.judge.changed_cases import ChangedCases
 from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
-from workbench.judge.exact import EXACT, exact_answer
+from workbench.judge.exact import EXACT, Sides, exact_answer
 from workbench.judge.launching import ORDERS, USUAL, Failed, RunOrder, kernel_of, launch, refuse, valid
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
@@ -46,13 +46,13 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the fields of a verdict; or with ``error``, where the op itself fails.
 
     ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with its ``config``,
-    ``seconds``, ``memory`` in bytes, ``schedules`` (a number) and ``exact``; without a description whether the
-    reference's answer
-    is the same for all seeds, as ``fixed``. With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES` and
-    of `workbench.ops.declared.shapes.SIZES`, the case is judged at other values or sizes, and the answer has the fields
-    of a verdict, or ``meaningless`` and why, for each name. With ``prove`` the kernels are proved instead, and the
-    answer has the ``proofs``. A variant in plain torch comes by value, ``variant``,
-    instead of a description, with its ``config``.
+    ``seconds``, ``memory`` in bytes, ``schedules`` (a number), ``exact`` and the ``formula`` in plain torch that it
+    compares with; without a description whether the reference's answer is the same for all seeds, as ``fixed``.
+    With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES` and of
+    `workbench.ops.declared.shapes.SIZES`, the case is judged at other values or sizes, and the answer has the
+    fields of a verdict, or ``meaningless`` and why, for each name. With ``prove`` the kernels are proved instead,
+    and the answer has the ``proofs``. A variant in plain torch comes by value, ``variant``, instead of a
+    description, with its ``config``.
     """
     sys.path[:] = request["path"]
     if "changes" in request:
@@ -236,9 +236,11 @@ def _exact(cases: Sequence[Any], request: Mapping[str, Any]) -> str:
     def run(case: Any) -> Mapping[str, torch.Tensor]:
         buffers = Buffers(case.inputs(problem), description.workspace, 0, description.contiguous)
         _launch_all(description, loaded, buffers, EXACT, deadline)
-        return buffers.run.judged()
+        return buffers.run.named()
 
-    return exact_answer(cases, run, [loaded.programs[one.program][one.entry] for one in description.launches])
+    formula = None if request["formula"] is None else by_value.loads(request["formula"])
+    kernels = [loaded.programs[one.program][one.entry] for one in description.launches]
+    return exact_answer(cases, Sides(run, kernels, problem, formula))
 
 
 def _changed(request: Mapping[str, Any], description: Description, name: str, notes: Notes) -> Iterator[Check]:
