@@ -97,7 +97,7 @@ def _of_declared(case: DeclaredCase, used: set[str]) -> dict[str, torch.Tensor]:
 def _of_formula(formula: TorchVariant, problem: Any, tensors: Any, used: set[str]) -> dict[str, torch.Tensor]:
     judged = {place_of(one)[0] for one in tensors.judged().values()}
     made: dict[tuple, RingTensor] = {}  # fields may be one tensor
-    outputs = {}
+    outputs: dict[str, RingTensor] = {}
     for name, one in vars(tensors).items():
         if isinstance(one, torch.Tensor) and one.is_floating_point():
             place = place_of(one)
