@@ -5,9 +5,11 @@ A verdict with a counterexample is not kept: it holds the report of a run.
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from workbench.proof.conditions import Predicate
 from workbench.proof.specification import Specification
 from workbench.proof.terms import Atom, Term
 from workbench.proof.verdict import Proof
+from workbench.ptx import proved
+from workbench.ptx.proved import ProvedAccesses, ProvedElements, ProvedTensor
 from workbench.toolchain.disk_cache import content_key, load, store
 
 
@@ -32,13 +36,22 @@ def kept_proof(key: str) -> Proof | None:
     fields = json.loads(found["proof"])
     for field in ("preconditions", "reasons"):
         fields[field] = tuple(fields[field])
+    if fields["accesses"] is not None:
+        fields["accesses"] = _accesses(ast.literal_eval(fields["accesses"]))
     return Proof(**fields)
+
+
+def _accesses(fields: dict[str, Any]) -> ProvedAccesses:
+    parts = {"tensors": ProvedTensor, "elements": ProvedElements}
+    return ProvedAccesses(**fields | {name: tuple(made(**one) for one in fields[name]) for name, made in parts.items()})
 
 
 def keep(key: str, proof: Proof) -> None:
     """Keep a verdict without counterexamples."""
     if not proof.counterexamples:
         fields = {name: value for name, value in vars(proof).items() if name != "counterexamples"}
+        if proof.accesses is not None:
+            fields["accesses"] = repr(asdict(proof.accesses))  # JSON would make lists of the tuples of formulas
         store(key, {"proof": json.dumps(fields, default=dict).encode()})
 
 
@@ -48,7 +61,7 @@ def _prover() -> list[str]:
     import z3
 
     code = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(proved.__file__)]:
         code.update(path.read_bytes())
     return [z3.get_version_string(), __version__, code.hexdigest()]
 
