@@ -16,6 +16,8 @@ from workbench.ops.tensors.data_facts import check_facts
 
 pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
 
+from workbench.proof.of_ops import OpFamilies
+
 FILE = Path(__file__).parent / "own_ops.py"
 
 
@@ -37,11 +39,18 @@ def test_the_variants_of_an_op(ops, variant, status):
     assert proofs.exit_status == {"proved": 0, "refuted": 1}[status]
 
 
+def test_symbols_have_the_names_that_a_declaration_gives_to_sizes(ops):
+    op = ops["product"]
+    named, unnamed = (OpFamilies(op, op.variant(one), op.quick_case, None, ()) for one in ("product", "triton_ring"))
+    assert named.shapes == {"x": ("m", "k"), "y": ("k", "n"), "out": ("m", "n")}
+    assert unnamed.shapes["out"] == ("n32", "n64")
+
+
 @pytest.mark.long  # six seconds
 def test_sizes_that_are_numbers_become_symbols_as_far_as_the_reference_lets_them(ops):
     (proof,) = wb.prove(ops["product"], variants="product")
     assert proof.ok, proof
-    assert "n32, n48, n64 >= 1" in proof.conditions
+    assert "k, m, n >= 1" in proof.conditions
 
 
 @pytest.mark.long  # nine seconds; a ring in CUDA runs always
@@ -77,6 +86,18 @@ def test_facts_are_checked_on_elements(fact, right, wrong):
         check_facts({"x": fact}, {"x": torch.tensor(wrong)})
 
 
+@pytest.mark.parametrize(("starts", "lengths", "wrong"), [
+    ([0, 3, 3, 9], [3, 0, 2, 1], None), ([5, 0], [2, 5], None), ([5, 0], [2, 6], 0), ([0, 1, 4], [9, 1, 1], 1),
+])  # fmt: skip
+def test_elements_are_apart_by_lengths(starts, lengths, wrong):
+    arguments = {"x": torch.tensor(starts), "lengths": torch.tensor(lengths)}
+    if wrong is None:
+        check_facts({"x": "apart by lengths"}, arguments)
+        return
+    with pytest.raises(wb.WorkbenchError, match=f"x: got element {wrong} is"):
+        check_facts({"x": "0 <= v, apart by lengths"}, arguments)
+
+
 def test_a_fact_of_no_argument_is_refused():
     with pytest.raises(wb.WorkbenchError, match="'indx'"):
         wb.op(lambda x, index: x, name="nothing", facts={"indx": "distinct"})
@@ -109,3 +130,14 @@ def test_the_package_works_without_z3(monkeypatch):
 
     with pytest.raises(wb.WorkbenchError, match="Z3, which is not installed"):
         workbench.proof.prove("scaled")
+
+
+def test_the_judge_checks_what_proofs_of_an_op_leave(ops):
+    proofs = wb.prove(ops["scaled"], variants="right")
+    chosen = ["right", "one_too_many", "triton"]
+    found = wb.check(ops["scaled"], variants=chosen, seeds=1, elsewhere=False, proof=proofs).verdicts
+    right, wrong, other = found
+    assert [one.outcome for one in found] == ["ok", "out_of_bounds", "ok"]
+    assert right.notes[0].startswith("scaled, proof: proved are bounds, races and barriers.")
+    assert wrong.notes == ()
+    assert other.notes[0].endswith("checked in full, as the proof does not cover this: it is about other PTX")

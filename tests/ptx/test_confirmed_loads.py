@@ -12,7 +12,7 @@ NOTE = "plain load that an atomic confirms"
 SWAPPED = "__noinline__ __device__ int swapped(int* p, int old) { return atomicCAS(p, old, old + 1); }\n"
 BODIES = {
     "a swap compares it": (NOTE, "int old = *p, seen; while ((seen = atomicCAS(p, old, old + 1)) != old) old = seen;"),
-    "a swap in a function compares it": (NOTE, "int old = *p, seen; while ((seen = swapped(p, old)) != old) old = seen;"),
+    "a swap in a function compares it": (NOTE, "int old = *p, seen; while ((seen = swapped(p, old)) != old) old = seen;"),  # noqa: E501
     "a maximum of the same place": (NOTE, "int v = blockIdx.x + 5; if (*p < v) atomicMax(p, v);"),
     "a maximum of another place": ("global race", "int v = *p; atomicAdd(p, 1); if (v < 3) atomicMax(p + 8, 4);"),
     "a swap with another value": ("global race", "int v = *p; atomicCAS(p, 0, 1); p[8 + blockIdx.x] = v;"),

@@ -67,7 +67,7 @@ def _finding(one: Mapping[str, Any], sources: Mapping[str, str]) -> Found:
 
 
 def _proof(one: Mapping[str, str]) -> KernelProof:
-    return KernelProof(*(plain(one[name]) for name in ("kernel", "status", "scope", "text")))
+    return KernelProof(*(plain(one[name]) for name in ("kernel", "status", "scope", "text", "line")))
 
 
 def _line_of(text: str, number: int) -> str:
@@ -114,4 +114,5 @@ def verdict_of(
         tuple(plain(note) for note in list(found.get("notes", ()))[:_MAX_NOTES] if isinstance(note, str)),
         tuple(_proof(one) for one in found.get("proofs", ())),
         {name: round(seconds, 6) for name, seconds in found.get("stage_seconds", {}).items()},
+        plain(found.get("exact", "")),
     )

@@ -59,6 +59,7 @@ class _WithOutcomes(click.Command):
 @click.option(
     "--schedules", default=0, metavar="N", help="Also run each case in N other orders of its blocks and warps."
 )
+@click.option("--exact", is_flag=True, help="Also say whether a right kernel is the same computation (docs/EXACT.md).")
 @click.option(
     "--prove", is_flag=True, help="Also prove each kernel for all sizes that its launches stand for (docs/PROOFS.md)."
 )
@@ -100,7 +101,7 @@ def _check_kernelbench(
 ) -> NoReturn:
     from workbench.judge import check_kernelbench, check_many
 
-    used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "all_configs")}
+    used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "all_configs", "exact")}
     used |= {"op": op is not None}
     unfit = [name for name, value in used.items() if value]
     if unfit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import sys
 import time
 import warnings
@@ -29,7 +30,7 @@ from workbench.judge.arguments import (
     source_label,
     sources_of,
 )
-from workbench.judge.nursery import DESCRIBE, RUN, Nursery, shared
+from workbench.judge.nursery import DESCRIBE, RUN, Nursery, sandboxed, shared
 from workbench.judge.on_the_way import tell
 from workbench.judge.op_files import OpFiles
 from workbench.judge.outcomes import OK
@@ -37,12 +38,13 @@ from workbench.judge.proving import refuted, unproved
 from workbench.judge.sandbox import command
 from workbench.judge.stage_seconds import StageSeconds
 from workbench.judge.verdict import Judgement, Verdict
+from workbench.launch.checking import ProvedLaunches, covered_by
 from workbench.ops import registry
 from workbench.ops.declared.elsewhere import CHANGES, InputChange
 from workbench.ops.declared.shapes import SIZES, SizeChange
 from workbench.ops.op import Op
 from workbench.ops.selection import fitted, listed, variants_of
-from workbench.ops.variant import Case, CudaVariant, Variant
+from workbench.ops.variant import Case, CudaVariant, TorchVariant, Variant
 
 _GRACE_SECONDS = 20.0
 """Seconds beyond the limit, which the machine keeps by itself, after which its process is ended."""
@@ -71,7 +73,9 @@ class Judge:
         elsewhere: bool = True,
         schedules: int = 0,
         sandbox: bool = False,
+        exact: bool = False,
         prove: bool = False,
+        proof: ProvedLaunches | None = None,
     ):
         self.op = found = registry.get(op)
         given = found.judged_cases if cases is None else listed(cases)
@@ -81,8 +85,10 @@ class Judge:
         self.cases = [found.case(one) for one in given]
         self._seeds = checked_seeds(seeds)
         check_limits(seconds, memory_mib)
+        self._covered = pickle.dumps(covered_by(proof))
         self.seconds, self.memory_mib = float(seconds), memory_mib
         self._changes, self._schedules, self._sandbox, self._prove = elsewhere, schedules, sandbox, prove
+        self._exact = exact
         if prove:
             from workbench.proof.solver import require_solver
 
@@ -97,6 +103,7 @@ class Judge:
         self._files = OpFiles.of(found)
         self._trusted = False
         self._shipments: dict[Case, bytes] = {}
+        self._shipped_variants: dict[tuple[Variant, frozenset], bytes] = {}
         self._printed: dict[Nursery, int] = {}
         self._drawn_elsewhere: dict[Case, tuple[int, int]] = {}  # the seed and how many candidates have had it
         self._sources: Mapping[str, str] = {}  # of what is judged, as it was given to the judge
@@ -156,18 +163,14 @@ class Judge:
 
     @contextlib.contextmanager
     def _describing(self, request: Mapping[str, Any]) -> Iterator[Nursery]:
-        """Yield the process that forks those in which a candidate's code runs; with a sandbox it is a new one."""
+        """Yield the process that forks those in which a candidate's code runs."""
         if not self._sandbox:
             yield self._nursery
             return
         files = [Path(one) for one in (request.get("candidate"), request.get("source")) if isinstance(one, str | Path)]
         readable = [Path(request["folder"]), *self._files.digests, *files, *(one.parent for one in files)]
-        nursery = Nursery(lambda folder: [*command(readable, self.memory_mib, folder)])
-        try:
-            nursery.start()
+        with sandboxed(readable, self.memory_mib) as nursery:
             yield nursery
-        finally:
-            nursery.close()
 
     def _op_changed(self, changed: Sequence[Path]) -> Verdict:
         names = ", ".join(one.name for one in changed)
@@ -213,11 +216,19 @@ class Judge:
             named = f"variants={first!r}; in a terminal --variant {first}"
             remedy = f"Name the one whose source the candidate's replaces: {named}."
             raise ArgumentError("variants", f"{names}, in CUDA C++", f"one of {self.op.name}", remedy)
-        return {"variants": [self._dumped(portable(found[0]))], "source": source}, label, found
+        key = found[0], frozenset(self._files.digests.items())
+        if key not in self._shipped_variants:
+            self._shipped_variants = {key: self._dumped(portable(found[0]))}
+        return {"variants": [self._shipped_variants[key]], "source": source}, label, found
 
     def _dumped(self, value: object) -> bytes:
         """Serialize by value, the functions of the op's file included: no process reads that file again."""
         return by_value.dumps(value, self._files.modules)
+
+    def _formula(self) -> bytes | None:
+        """Return the op's first variant in plain torch, which exact comparison runs; None without one."""
+        found = next((one for one in self.op.variants if isinstance(one, TorchVariant)), None)
+        return None if found is None else self._dumped(portable(found))
 
     def _chosen(self, variants: Any) -> list[Variant]:
         if variants is not None:
@@ -347,7 +358,8 @@ class Judge:
     def _outcome(self, case: Case, description: dict, config: Mapping[str, Any]) -> dict:
         """Judge a description in the trusted process."""
         request = {"description": description, "config": config, "memory": self.memory_mib << 20}
-        return self._judge(case, request | {"schedules": self._schedules})
+        request |= {"covered": self._covered, "schedules": self._schedules, "exact": self._exact}
+        return self._judge(case, request | ({"formula": self._formula()} if self._exact else {}))
 
     def _values(self, case: Case, variant: Variant, config: Mapping[str, Any] | str | None) -> dict:
         """Judge a variant in plain torch, one of the op's own, in the trusted process."""
@@ -390,6 +402,7 @@ class Judge:
     def _changed(self, case: Case, description: dict, found: dict, config: Mapping[str, Any]) -> list[dict]:
         request: dict = {"case": self._shipped(case), "seeds": self._seed_elsewhere(case), "description": description}
         request |= {"config": config, "memory": self.memory_mib << 20, "seconds": self.seconds}
+        request["covered"] = self._covered
         wrong, right = [], []
         sizes = description["sizes"] if isinstance(description.get("sizes"), dict) else {}
         changes: dict[str, InputChange | SizeChange] = {

@@ -56,13 +56,15 @@ def _found(record: Mapping[str, Any]) -> Found:
 class KernelProof:
     """The verdict of a proof on a kernel: ``status`` is "proved", "refuted" or "unknown".
 
-    ``scope`` is how far it reaches, such as "all sizes"; ``text`` has preconditions, sizes and lines.
+    ``scope`` is how far it reaches, such as "all sizes"; ``text`` has preconditions, sizes and lines, and ``line`` the
+    same in one line.
     """
 
     kernel: str
     status: str
     scope: str
     text: str
+    line: str
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class Verdict:
         stage_seconds: seconds by stage: "compiles" (it was loaded and described), "launches" (its PTX was decoded, the
             inputs made), "clean" (it ran with all checks), "right" (the reference, and the comparison), "elsewhere",
             "proved".
+        exact: with ``exact=True``, of a verdict ``"ok"``: whether its kernels are the same computation as the reference
+            (docs/EXACT.md); it never changes the outcome.
     """
 
     op: str
@@ -121,6 +125,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     proofs: tuple[KernelProof, ...] = ()
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    exact: str = ""
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Verdict:
@@ -197,8 +202,9 @@ class Verdict:
 
     @property
     def _noted(self) -> tuple[str, ...]:
-        proofs = [line for one in self.proofs for line in one.text.splitlines()]
-        return (*(f"note: {note}" for note in self.notes), *proofs)
+        exact = (f"exact: {self.exact}",) if self.exact else ()
+        proofs = (f"proof: {one.kernel}{': ' * bool(one.kernel)}{one.line}" for one in self.proofs)
+        return (*exact, *(f"note: {note}" for note in self.notes), *proofs)
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from workbench.proof.clocks import NO_COUNTS, Ring, ThreadCounts
 from workbench.proof.conditions import Predicate, both, substituted
@@ -16,7 +16,7 @@ class Epoch(NamedTuple):
     """An interval between barriers: it begins at a barrier (a place, in these rounds of its loops)."""
 
     when: Predicate
-    place: object
+    place: Any
     rounds: tuple[Term, ...] = ()
 
     def substituted(self, mapping: Mapping[Atom, Term]) -> Epoch:

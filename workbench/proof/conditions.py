@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -155,7 +156,10 @@ def choice(condition: Predicate, one: Number, other: Number) -> Term:
     common = Term({key: factor for key, factor in one.parts.items() if other.parts.get(key) == factor})
     if any(atom.kind == "pointer" for atom in (one - common).deps | (other - common).deps):
         common = term(0)  # an address keeps its array
-    return common + arena.atom("choice", "", (condition, one - common, other - common))
+    one, other = one - common, other - common
+    unit = math.gcd(*one.parts.values(), *other.parts.values())
+    one, other = (Term({key: factor // unit for key, factor in part.parts.items()}) for part in (one, other))
+    return common + arena.atom("choice", "", (condition, one, other)) * unit
 
 
 def _ring(place: Term, one: Term, other: Term) -> Term | None:

@@ -15,11 +15,12 @@ from workbench.proof.graph import ENDS, Graph, head
 from workbench.proof.loops import run_loop
 from workbench.proof.members import decided
 from workbench.proof.memory import is_pointer, move, parameter
+from workbench.proof.products import product_step
 from workbench.proof.records import Records
 from workbench.proof.shared_values import SharedValues
 from workbench.proof.solver import QUICK, Effort, Question
 from workbench.proof.specification import Specification
-from workbench.proof.state import State, Value, merged
+from workbench.proof.state import STORES, State, Value, merged
 from workbench.proof.terms import BLOCK, THREAD, Term, remainder, term
 from workbench.proof.unknown import Unknown
 from workbench.proof.values import WITHOUT_MEMORY, Operation, as_integer, computed
@@ -142,14 +143,16 @@ class Execution(Records):
                     return [(after[0], state)]
                 guard = self.guard(statement, state)
                 ends = [self.graph.ends(one) for one in after]
-                taken = state.copy().narrow(guard, others_end=ends[1])
-                return [(after[0], taken), (after[1], state.narrow(negation(guard), others_end=ends[0]))]
+                aborts = [self.graph.aborts(one) for one in after]
+                taken = state.copy().narrow(guard, others_end=ends[1], others_abort=aborts[1])
+                rest = state.narrow(negation(guard), others_end=ends[0], others_abort=aborts[0])
+                return [(after[0], taken), (after[1], rest)]
             if name in ENDS:
                 guard = self.guard(statement, state)
                 self._end(statement, state.copy().narrow(guard))
                 if not statement.guard:
                     return []
-                state.narrow(negation(guard), others_end=True)
+                state.narrow(negation(guard), others_end=True, others_abort=name == "trap")
             else:
                 self._step(statement, name, state)
         if not after and self.graph.blocks[block].statements:
@@ -160,6 +163,9 @@ class Execution(Records):
         """Note that the thread ends, and the copies that it has not waited for."""
         if self.role.known and state.path != FALSE:
             for when, copy in state.pending:
+                stores = state.queues[STORES]
+                if not copy.writes and any((when, copy) in group for group in (*stores.groups, stores.open)):
+                    self.note(BarrierUse("unread", statement, both(state.path, when, copy.path), self.clock(state)))
                 self.record(replace(copy.lasting(when, state.path, (), ()), landing=None), ended=True)
             self.note(BarrierUse("exit", statement, state.path, self.clock(state)))
 
@@ -186,7 +192,7 @@ class Execution(Records):
     def _step(self, statement: Statement, name: str, state: State) -> None:
         operands = split_operands(statement.operands)
         guard = self.guard(statement, state)
-        if guard == FALSE or name in _NOTHING:
+        if guard == FALSE or name in _NOTHING or (name == "st" and ".param" in statement.opcode):
             return
         if name in ("bar", "barrier"):
             self._barrier(statement, operands, state, guard)
@@ -196,6 +202,11 @@ class Execution(Records):
             fence_step(self, statement, state, guard)
         elif name == "cp":
             copy_step(self, statement, operands, state, guard)
+        elif name == "wgmma":
+            product_step(self, statement, operands, state, guard)
+            self._together(statement, both(state.reach, guard))
+        elif name == "elect":
+            self._elect(statement, operands, state, guard)
         elif name == "ld" and ".param" in statement.opcode:
             parameter(self, statement, operands, state, guard)
         elif name in _MOVES:
@@ -208,6 +219,20 @@ class Execution(Records):
                 self.assign(statement, state, register, value, guard)
         else:
             raise Unknown(statement, f"{statement.opcode} is not modelled")
+
+    def _together(self, statement: Statement, reach: Predicate, *, lanes: bool = True) -> None:
+        """Note that the threads of a warp, or of the block, have to come here together."""
+        if self.exact:
+            self.meetings.append(Meeting(statement, self._base[-1], reach, lanes, self.rounds))
+
+    def _elect(self, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
+        """Elect the first lane of a warp."""
+        if parse_number(operands[1]) not in (-1, 0xFFFF_FFFF):
+            raise Unknown(statement, "an election among some lanes of a warp is not modelled")
+        number, _, chosen = operands[0].partition("|")
+        if number.strip() in self.graph.types:
+            self.assign(statement, state, number.strip(), term(0), guard)
+        self.assign(statement, state, chosen.strip(), zero(remainder(flat_index(self.specification), 32)), guard)
 
     def _barrier(self, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
         parts = statement.opcode.split(".")
@@ -225,9 +250,7 @@ class Execution(Records):
             operands = operands[1:-1]
         if not lanes:
             count_barrier(self, statement, operands, state, guard)
-        if self.exact:
-            reach = both(state.reach, guard)
-            self.meetings.append(Meeting(statement, self._base[-1], reach, lanes, self.rounds))
+        self._together(statement, both(state.reach, guard), lanes=lanes)
         state.lane_epochs = here
         if not lanes:
             state.epochs = here
@@ -336,9 +359,11 @@ class Execution(Records):
         """Return True if the memory that an access reads is known not to change, and note that this was used."""
         base, statement = access.base, access.statement
         tensor = base in self.specification.tensors and (".global" in statement.opcode or head(statement) == "ldu")
-        if not tensor or access.strong or base in self.changed:
+        fact = self.specification.data.get(base)
+        used = {base, fact.apart} - {""} if fact is not None else {base}
+        if not tensor or access.strong or used & self.changed:
             return False
-        self.read_as_constant.add(base)
+        self.read_as_constant |= used
         return True
 
     def integer(self, statement: Statement, value: Term, signed: bool, width: int, state: State) -> Term:
@@ -379,6 +404,13 @@ def thread_index(specification: Specification, axis: int) -> Term:
     """Return the index of the thread in its block along an axis."""
     size = specification.block[axis]
     return specification.arena.atom("tid", f"threadIdx.{'xyz'[axis]}", (), 0, size - 1, THREAD) if size > 1 else term(0)
+
+
+def flat_index(specification: Specification) -> Term:
+    """Return the number of the thread in its block."""
+    x, y, _ = specification.block
+    places = [thread_index(specification, axis) for axis in range(3)]
+    return places[0] + places[1] * x + places[2] * (x * y)
 
 
 def block_index(specification: Specification, axis: int) -> Term:

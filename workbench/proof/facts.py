@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.errors import ArgumentError
-from workbench.ops.tensors.data_facts import DISTINCT, parts_of
+from workbench.ops.tensors.data_facts import APART, DISTINCT, parts_of
 from workbench.proof.conditions import TRUE, Predicate, both, conjuncts, substituted
 from workbench.proof.formulas import formula
 from workbench.proof.tensors import TensorArgument
-from workbench.proof.terms import Arena, Atom, Term
+from workbench.proof.terms import Arena, Atom, Term, term
 
 _EXAMPLE = '{"block_tables": "0 <= v < num_blocks", "slot_mapping": "distinct or -1"}'
 
@@ -21,9 +21,10 @@ class DataFact:
     """A fact about the elements of one tensor.
 
     ``text`` has one or several parts, separated by commas: ``distinct`` (``distinct or -1`` leaves out elements of that
-    value), and conditions on an element ``v`` and its index ``i``, such as ``0 <= v < rows`` or ``v == 4 * i``.
-    ``count`` is the number of elements, ``size`` the bytes of one. ``value`` returns the element at an index where a
-    part gives it, such as ``v == 4 * i``, else None.
+    value), ``apart by lengths`` (see `APART`), and conditions on an element ``v`` and its index ``i``, such as ``0 <= v
+    < rows`` or ``v == 4 * i``. ``count`` is the number of elements, ``size`` the bytes of one. ``value`` returns the
+    element at an index where a part gives it, such as ``v == 4 * i``, else None. ``apart`` is the name of the tensor of
+    lengths, or "", and ``length`` returns the one at an index.
     """
 
     tensor: str
@@ -35,20 +36,35 @@ class DataFact:
     signed: bool
     condition: Callable[[Term, Term], Predicate]
     value: Callable[[Term], Term | None]
+    apart: str
+    length: Callable[[Term], Term]
 
     @classmethod
-    def of(cls, tensor: TensorArgument, text: str, names: Mapping[str, Any], arena: Arena) -> DataFact:
+    def of(
+        cls, tensor: TensorArgument, text: str, names: Mapping[str, Any], arena: Arena,
+        tensors: Mapping[str, TensorArgument],
+    ) -> DataFact:  # fmt: skip
         """Read a fact about a tensor. Raises ArgumentError for text that is none."""
         where = f"facts[{tensor.name!r}]"
         if not isinstance(text, str):
             raise ArgumentError(where, repr(text), f"text such as in {_EXAMPLE}", "Write it as text.")
         index, value = arena.atom("fact", "i"), arena.atom("fact", "v")
         distinct, free, conditions = False, [], []
+        lengths: TensorArgument | None = None
         for part in parts_of(text):
             found = DISTINCT.fullmatch(part)
             if found:
                 distinct = True
                 free += [int(found[1])] if found[1] else []
+                continue
+            by = APART.fullmatch(part)
+            if by:
+                lengths = tensors.get(by[1])
+                if lengths is None or lengths.count != tensor.count:
+                    known = ", ".join(one for one in tensors if tensors[one].count == tensor.count)
+                    raise ArgumentError(
+                        where, repr(part), f"a tensor of as many elements: {known}", "Name the lengths."
+                    )
                 continue
             one = formula(where, part, {**names, "v": value, "i": index})
             if not isinstance(one, Predicate):
@@ -63,7 +79,16 @@ class DataFact:
             tensor.name, text, tensor.count, tensor.element, distinct, tuple(free), not tensor.dtype.startswith("u"),
             lambda at, element: substituted(whole, {first: at, second: element}),
             lambda at: None if given is None else substituted(given, {first: at}),
+            lengths.name if lengths is not None else "",
+            lambda at: term(0) if lengths is None else element_of(arena, lengths, at),
         )  # fmt: skip
+
+
+def element_of(arena: Arena, tensor: TensorArgument, place: Term) -> Term:
+    """Return an element of a tensor of whole numbers as a load of it is."""
+    signed, half = not tensor.dtype.startswith("u"), 1 << 8 * tensor.element - 1
+    low, high = (-half, half - 1) if signed else (0, 2 * half - 1)
+    return arena.atom("load", tensor.name, (place, tensor.element, signed and tensor.element < 4), low, high)
 
 
 def _given(condition: Predicate, value: Atom) -> Term | None:

@@ -203,7 +203,7 @@ class _Reader:
             if name not in made.tensors:
                 known = ", ".join(made.tensors) or "none"
                 raise ArgumentError(f"facts[{name!r}]", f"a tensor {name!r}", known, "Name one of the kernel's.")
-            made.data[name] = DataFact.of(made.tensors[name], text, self.names, self.arena)
+            made.data[name] = DataFact.of(made.tensors[name], text, self.names, self.arena, made.tensors)
         return made
 
     def _fill(self, made: Specification) -> None:

@@ -168,7 +168,8 @@ def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str) -> Valu
         given = fact.value(place) if fact is not None and fact.size == size and (fact.signed or size >= 4) else None
         if given is not None:  # the access is in bounds, which is proved of all of them
             return given
-        return thread.specification.arena.atom("load", access.base, (place, size, kind[0] == "s"), low, high)
+        narrow = size < 4 and kind[0] == "s"
+        return thread.specification.arena.atom("load", access.base, (place, size, narrow), low, high)
     if access.base.startswith("%") and is_shared(thread, access.base):
         return thread.shared_value(access, shift, size, (low, high))
     return thread.fresh(access.statement, f"loaded{shift}", low, high) if size < 4 else None

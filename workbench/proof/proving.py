@@ -18,6 +18,7 @@ from workbench.proof.certificate import certificate
 from workbench.proof.evaluation import Values
 from workbench.proof.execution import Execution
 from workbench.proof.family import Family, size_limits
+from workbench.proof.kept import keep, kept_proof, key_of
 from workbench.proof.of_ops import OpFamilies
 from workbench.proof.queries import Failure, Queries
 from workbench.proof.role_queries import RoleQueries
@@ -74,8 +75,8 @@ def prove(
         grid: blocks, one to three numbers or formulas of sizes, which may name tensors: ``"cdiv(x.shape[1], 32)"``; or
             a function of sizes and tensors, by their names, that returns these: ``lambda x: (x.shape[0], 1)``.
         block: threads of a block, one to three numbers; a kernel of Triton has its own.
-        args: for each parameter, in order or by name, a tensor as ``"float32[rows, cols]"``, a formula of sizes, or a
-            value. An integer without one is a size of its own name.
+        args: for each parameter, in order or by name, a tensor as ``"float32[rows, cols]"``, the name of a parameter
+            that gets the same tensor, a formula of sizes, or a value. An integer without one is a size of its own name.
         facts: comparisons of sizes, such as ``"cols % 16 == 0"``, and mappings from tensors to facts about their
             elements v at i: ``{"index": "0 <= v < rows, distinct"}``.
         shared_bytes: dynamic shared memory in bytes, or a formula.
@@ -140,6 +141,10 @@ def prove_family(
         raise ArgumentError(
             "facts", ", ".join(made.stated), "facts that hold for some sizes", "They contradict each other."
         )
+    key = key_of(family.kernel.ptx, family.kernel.name, made, effort)
+    known = kept_proof(key)
+    if known is not None:
+        return known
     examples: list[Counterexample] = []
 
     def confirmed(made: Specification, failure: Failure) -> bool:
@@ -163,7 +168,7 @@ def prove_family(
     failed = {one.kind: UNKNOWN for one in best.failures}
     left = dict.fromkeys(PROPERTIES, UNKNOWN if best.unknown or refuted else PROVED)
     properties = left | failed | ({examples[-1].kind: REFUTED} if refuted else {})
-    return Proof(
+    found = Proof(
         family.kernel.label,
         REFUTED if refuted else PROVED if best.proved else UNKNOWN,
         best.specification.launches,
@@ -176,6 +181,8 @@ def prove_family(
         time.process_time() - started,
         best.accesses,
     )
+    keep(key, found)
+    return found
 
 
 @dataclass
@@ -211,7 +218,7 @@ def attempt(
         execution = Execution(family.module, family.kernel.name, specification, effort)
         execution.run()
         roles = in_roles(execution, family.module) if has_roles(execution) else None
-        for one in (Queries(execution) if roles is None else RoleQueries(roles)).failures():
+        for one in (Queries(execution) if roles is None else RoleQueries(roles, family.kernel.ptx)).failures():
             failures.append(one)
             if enough(specification, one):
                 break

@@ -9,9 +9,11 @@ from typing import Any
 
 from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
 from workbench.proof.conditions import TRUE, Predicate, at_most, both, either, negation, negative, zero
-from workbench.proof.execution import Execution, block_index, thread_index
+from workbench.proof.digits import zero_parts
+from workbench.proof.execution import Execution, block_index, flat_index, thread_index
 from workbench.proof.memory import size_of
-from workbench.proof.solver import USUAL, Answer, Linear, Place, Question, all_of, any_of
+from workbench.proof.solver import USUAL, Answer, Linear, Place, Question
+from workbench.proof.solver_texts import all_of, any_of
 from workbench.proof.terms import GRID, Term, quotient, remainder, term
 from workbench.proof.unknown import line_of
 from workbench.ptx.decode import short_name
@@ -122,9 +124,7 @@ class Queries:
         return [question.same(warp)]
 
     def _warp(self) -> Term:
-        x, y, _ = self.specification.block
-        flat = thread_index(self.specification, 0) + thread_index(self.specification, 1) * x
-        return quotient(flat + thread_index(self.specification, 2) * (x * y), 32)
+        return quotient(flat_index(self.specification), 32)
 
     # -- copies of the same thread --------------------------------------------------------------------------------
 
@@ -204,13 +204,9 @@ class Queries:
         distance = question.linear(one.offset, "1", other.offset, "2")
         value = question.value(distance)
         found += [f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"]
-        if (
-            self.specification.repeats
-            and one.statement is other.statement
-            and one.writes
-            and not one.proxy
-            and (one.base.startswith("%"))
-        ):
+        found += [f"(= {question.value(part)} 0)" for part in zero_parts(distance, 1 - one.width, other.width - 1)]
+        repeats = self.specification.repeats and one.statement is other.statement and one.writes and not one.proxy
+        if repeats and one.base.startswith("%"):
             again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _paired(one, other)]
             found.append(f"(not {all_of([f'(= {value} 0)', *again])})")
         if in_block:

@@ -21,7 +21,8 @@ from workbench.proof.access import ANY, Epochs, ThreadAccess
 from workbench.proof.conditions import Predicate, between, both, choice, conjuncts, equal, substituted
 from workbench.proof.graph import head
 from workbench.proof.memory import is_pointer
-from workbench.proof.solver import QUICK, Question, all_of, any_of
+from workbench.proof.solver import QUICK, Question
+from workbench.proof.solver_texts import all_of, any_of
 from workbench.proof.state import Value
 from workbench.proof.terms import THREAD, Atom, Term, quotient, term
 from workbench.proof.thread import Thread

@@ -5,6 +5,7 @@ Everything is bounded by Z3's resource counter, so that an answer is the same on
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 from workbench.errors import MissingToolError
 from workbench.proof.conditions import Predicate
 from workbench.proof.facts import DataFact
+from workbench.proof.solver_texts import all_of, any_of, loads_in, number_text, same_array
 from workbench.proof.terms import BLOCK, GRID, Atom, Term, term
 
 try:
@@ -130,8 +132,8 @@ class Question:
     def value(self, linear: Linear) -> str:
         """Return the solver's text of a term."""
         terms = [
-            _number(factor) if not key else self._monomial(key) if factor == 1 else
-            f"(* {_number(factor)} {self._monomial(key)})" for key, factor in linear.items()
+            number_text(factor) if not key else self._monomial(key) if factor == 1 else
+            f"(* {number_text(factor)} {self._monomial(key)})" for key, factor in linear.items()
         ]  # fmt: skip
         return "0" if not terms else terms[0] if len(terms) == 1 else f"(+ {' '.join(terms)})"
 
@@ -158,7 +160,7 @@ class Question:
 
     def about(self, value: Term, tag: str) -> None:
         """Note that a term decides the answer: what follows for two loads is first supposed of those in it alone."""
-        self._core |= {self.place(atom, tag) for atom in _loads_in(value)}
+        self._core |= {self.place(atom, tag) for atom in loads_in(value)}
 
     def literal(self, linear: Linear) -> None:
         """Offer a term of which lemmas may multiply the sign by a size."""
@@ -174,7 +176,7 @@ class Question:
 
     def _suppose_at_least(self, linear: Linear, least: int = 0) -> None:
         self._literals.append(linear)
-        self.hypotheses.append(f"(>= {self.value(linear)} {_number(least)})")
+        self.hypotheses.append(f"(>= {self.value(linear)} {number_text(least)})")
 
     def _define(self, atom: Atom, tag: str, variable: str) -> None:
         place, own = (atom, tag), Term({(atom,): 1})
@@ -248,7 +250,7 @@ class Question:
 
     def _pairs(self, *, every: bool) -> list[tuple[Place, Place]]:
         loads = [one for one in self._variables if one[0].kind == "load" and (every or one in self._core)]
-        return [(one, other) for i, one in enumerate(loads) for other in loads[:i] if _same_array(one[0], other[0])]
+        return [(one, other) for i, one in enumerate(loads) for other in loads[:i] if same_array(one[0], other[0])]
 
     def _suppose_pair(self, first: Place, second: Place) -> None:
         (one, tag), (other, its) = first, second
@@ -257,9 +259,17 @@ class Question:
         self.hypotheses.append(f"(=> {same} {equal})")
         fact = self._fact(one)
         if fact is not None and fact.distinct:
-            free = [f"(not (= {self._variables[first]} {_number(value)}))" for value in fact.free]
+            free = [f"(not (= {self._variables[first]} {number_text(value)}))" for value in fact.free]
             inside = [self._inside(one.args[0], fact, tag), self._inside(other.args[0], fact, its)]
             self.hypotheses.append(f"(=> {all_of([*inside, equal, *free])} {same})")
+        if fact is not None and fact.apart:
+            inside = [self._inside(one.args[0], fact, tag), self._inside(other.args[0], fact, its)]
+            lengths = {place: self.term(fact.length(place[0].args[0]), place[1]) for place in (first, second)}
+            ends = [
+                f"(<= (+ {self._variables[here]} {lengths[here]}) {self._variables[there]})"
+                for here, there in ((first, second), (second, first))
+            ]
+            self.hypotheses.append(f"(=> {all_of([*inside, f'(not {same})'])} {any_of(ends)})")
 
     def _inside(self, place: Term, fact: DataFact, tag: str) -> str:
         return f"(and (>= {self.term(place, tag)} 0) (>= {self.term(fact.count - place, tag)} 1))"
@@ -269,18 +279,23 @@ class Question:
     def _lemmas(self) -> list[str]:
         """Return products of compared terms with terms that are never negative, where they need no new product."""
         found: list[str] = []
-        factors = dict.fromkeys(one for key in self._products for one in key if _never_negative(one[0]))
+        factors: dict[tuple[Place, ...], None] = {
+            (one,): None for key in self._products for one in key if _never_negative(one[0])
+        }
+        for whole in [one for one in self._products if len(one) == 3]:
+            sizes = [one for one in whole if one[0].scope == GRID and _never_negative(one[0])]
+            factors |= {pair: None for pair in itertools.combinations(sizes, 2) if pair in self._products}
         known = {frozenset(one.items()): one for one in self._literals if 0 < max(map(len, one), default=0) <= 2}
         for linear in known.values():
             for factor in factors:
                 product: Linear = {}
                 for key, scale in linear.items():
-                    new = tuple(sorted((*key, factor), key=_order))
-                    product[new] = product.get(new, 0) + scale
-                grown = [key for key in product if len(key) > 1]
+                    grown_key = tuple(sorted((*key, *factor), key=_order))
+                    product[grown_key] = product.get(grown_key, 0) + scale
+                grown = [key for key in product if len(key) > len(factor)]
                 if any(len(key) > 3 for key in grown) or not any(key in self._products for key in grown):
                     continue
-                value, times, by = self.value(linear), self.value(product), self.variable(factor)
+                value, times, by = self.value(linear), self.value(product), self._monomial(factor)
                 found.append(f"(=> (<= {value} (- 1)) (<= (+ {times} {by}) 0))")
                 found.append(f"(=> (>= {value} 0) (>= {times} 0))")
                 found.append(f"(=> (<= {value} 0) (<= {times} 0))")
@@ -314,7 +329,10 @@ class Question:
         found = self._smaller([*extra, *exact], resources)
         if found is not None:
             return found
-        result, values = self._check([*extra, *exact, *self._lemmas()], THOROUGH, products=True)
+        for lemmas_too in ((), self._lemmas()):
+            result, values = self._check([*extra, *exact, *lemmas_too], THOROUGH, products=True)
+            if result != z3.unknown:
+                break
         return Answer(result == z3.unsat, values if result == z3.sat else {})
 
     def _smaller(self, extra: Sequence[str], resources: int) -> Answer | None:
@@ -364,36 +382,6 @@ class Question:
                 parts[tuple(rest)] = scale
         divisor = math.gcd(*parts.values()) if parts else 0
         return {key: scale // divisor for key, scale in parts.items()} if divisor else None
-
-
-def _loads_in(value: Term) -> set[Atom]:
-    """Return the loads from which a term is computed, without those that only decide between others."""
-    found: set[Atom] = set()
-    waiting = [value]
-    while waiting:
-        for atom in {one for key in waiting.pop().parts for one in key}:
-            found |= {atom} if atom.kind == "load" else set()
-            parts = atom.args[1:] if atom.kind == "choice" else atom.args
-            waiting += [part for part in parts if isinstance(part, Term)]
-    return found
-
-
-def _same_array(one: Atom, other: Atom) -> bool:
-    return (one.name, *one.args[1:]) == (other.name, *other.args[1:])
-
-
-def all_of(several: Sequence[str]) -> str:
-    """Return that all of several of the solver's conditions hold."""
-    return several[0] if len(several) == 1 else f"(and {' '.join(several)})" if several else "true"
-
-
-def any_of(several: Sequence[str]) -> str:
-    """Return that one of several of the solver's conditions holds."""
-    return several[0] if len(several) == 1 else f"(or {' '.join(several)})" if several else "false"
-
-
-def _number(value: int) -> str:
-    return str(value) if value >= 0 else f"(- {-value})"
 
 
 def _order(place: Place) -> tuple[int, str]:

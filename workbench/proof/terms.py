@@ -265,7 +265,7 @@ def _bounds_of(value: Term) -> Bounds:
     low: int | None = 0
     high: int | None = 0
     for key, factor in value.parts.items():
-        least, most = _product_bounds(key)
+        least, most = bounds_of_product(key)
         if factor < 0:
             least, most = most, least
         low = None if low is None or least is None else low + factor * least
@@ -300,7 +300,8 @@ def _dividends(key: Monomial, factor: int, value: Term) -> Iterator[tuple[Term, 
                 yield Term({other: 1}), outer
 
 
-def _product_bounds(key: Monomial) -> Bounds:
+def bounds_of_product(key: Monomial) -> Bounds:
+    """Return bounds of a product of atoms."""
     least: int | None = 1
     most: int | None = 1
     for one in key:

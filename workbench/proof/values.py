@@ -18,10 +18,12 @@ from workbench.proof.conditions import (
     either,
     equal,
     negation,
+    zero,
 )
+from workbench.proof.descriptors import bits_of_address, masked_address, with_bits
 from workbench.proof.memory import is_pointer
 from workbench.proof.state import State, Value
-from workbench.proof.terms import Term, quotient, ratio, remainder, term
+from workbench.proof.terms import BLOCK, Term, quotient, ratio, remainder, term
 from workbench.proof.thread import Thread
 from workbench.ptx.parse import Statement
 
@@ -107,7 +109,7 @@ def computed(operation: Operation) -> Value:
 
 def _comparison(one: Operation) -> Value:
     if one.kind not in _INTEGERS:
-        return None
+        return _of_the_block(one) if len(one.parts) == 3 else None
     relation = one.parts[1]
     signed = one.signed
     if relation in ("eq", "ne"):  # either reading of the bits will do
@@ -119,6 +121,17 @@ def _comparison(one: Operation) -> Value:
         with_other = {"and": both, "or": either}.get(one.parts[2])
         return None if with_other is None else with_other(found, one.condition(3))
     return found
+
+
+def _of_the_block(one: Operation) -> Value:
+    """Return a comparison of floats that are those of a block, such as loaded ones: unknown, but the same for all."""
+    held = [one.thread.value(one.statement, text, one.state) for text in one.operands[1:3]]
+    terms = tuple(value for value in held if isinstance(value, Term))
+    numbers = [text for value, text in zip(held, one.operands[1:3], strict=True) if value is None and "%" not in text]
+    if not terms or len(terms) + len(numbers) < len(held) or any(atom.scope > BLOCK for t in terms for atom in t.deps):
+        return None
+    name = " ".join([one.statement.opcode, *("" if value is None else "v" for value in held), *numbers])
+    return negation(zero(one.thread.specification.arena.atom("unknown", name, terms, 0, 1)))
 
 
 def _predicate(one: Operation) -> Value:
@@ -183,12 +196,17 @@ def _shr(one: Operation) -> Value:
     count = one.value(2).constant
     if count is None or not 0 <= count < one.width:
         return None
+    of_address = bits_of_address(one.thread, one.value(1), count, one.width - count)
+    if of_address is not None:
+        return of_address
     value = one.exact(1)
     if count == one.width - 1 and one.signed and _at_least_zero(one, value):
         return term(0)  # how a division rounds to 0: with the sign
     bits = bits_of(value, one.width)
     if bits is not None and value.within(0, (1 << one.width - 1) - 1):
         return from_bits(bits[count:])
+    if count == one.width - 1 and value.constant is None and one.holds(between(0, value, (1 << count) - 1)):
+        return term(0)  # the sign, by which compilers correct a division
     return _by_reciprocal(one, value, count)
 
 
@@ -216,6 +234,9 @@ def _bitwise(one: Operation) -> Value:
     mask = right.constant
     if mask is not None:
         mask %= 1 << width
+        of_address = masked_address(one.thread, left, mask) if name == "and" else with_bits(left, mask)
+        if of_address is not None and name != "xor":
+            return of_address
         if name == "xor" and mask == (1 << width) - 1:
             return -left - 1
         if name == "and" and left.within(-1, 0):  # how LLVM writes a choice between a mask and 0
@@ -278,6 +299,9 @@ def _bfe(one: Operation) -> Value:
     start, length = one.value(2).constant, one.value(3).constant
     if start is None or not length or start < 0 or start + length > one.width:
         return None
+    of_address = bits_of_address(one.thread, one.value(1), start, length)
+    if of_address is not None and not one.signed:
+        return of_address
     value = one.exact(1, False)
     bits = bits_of(value, one.width)
     if bits is not None:

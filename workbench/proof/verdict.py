@@ -90,6 +90,11 @@ class Proof(Tabular, Document):
         return self.ok
 
     @property
+    def covered(self) -> tuple[ProvedAccesses, ...]:
+        """Accesses that checks leave out: `accesses`, if there are any."""
+        return () if self.accesses is None else (self.accesses,)
+
+    @property
     def exit_status(self) -> int:
         """Exit status of ``workbench prove``."""
         return STATUSES[self.status]
@@ -163,6 +168,11 @@ class Proofs(Tabular, Document):
 
     def __iter__(self) -> Iterator[Proof]:
         return iter(self.proofs)
+
+    @property
+    def covered(self) -> tuple[ProvedAccesses, ...]:
+        """Accesses that checks leave out, of all kernels."""
+        return tuple(accesses for one in self.proofs for accesses in one.covered)
 
     @property
     def exit_status(self) -> int:

@@ -31,7 +31,8 @@ FINDINGS = {
     "races": (
         "shared race", "warp race", "global race", "cp.async data read before wait",
         "write to global memory that a copy is reading", "write to shared memory that is being read",
-        "missing fence.proxy.async", "missing fence.mbarrier_init",
+        "missing fence.proxy.async", "missing fence.mbarrier_init", "async copy or product misuse",
+        "missing wgmma.fence", "register of a running product touched",
     ),
     "barriers": (
         "divergent barrier", "barrier misuse", "mbarrier misuse", "deadlock",
@@ -92,6 +93,8 @@ def _run(
     total = sum(values.of(one.count) * one.element for one in made.tensors.values())
     if total > MOST_BYTES or math.prod(grid) * made.threads > MOST_THREADS:
         return None, "not run: too large"
+    if any(one.apart for one in made.data.values()):
+        return None, "not run: elements that are apart by lengths are not made"
     try:
         arguments = [
             _argument(made, value, stand_in, failure, values, seed)

@@ -52,6 +52,7 @@ ORDER = "order of float additions"
 # Kind of a wait in plain memory for a block that starts later. CUDA promises no order of blocks; a GPU with room for
 # all of them runs them at once.
 LATER_BLOCK = "wait for a block that starts later"
+WITHOUT_RULE = "no answer of exact comparison"
 # Kinds of findings by the core's problems, and by those that products.py and tensor_loads.py find before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
@@ -110,6 +111,7 @@ KINDS = {
     "timeout": "timeout",
     "endless_wait": "deadlock",
     "later_block": LATER_BLOCK,
+    "without_rule": WITHOUT_RULE,
     products.TOUCHED: products.TOUCHED,
     products.UNFENCED: products.UNFENCED,
     tensor_loads.UNAWAITED: tensor_loads.UNAWAITED,
@@ -456,6 +458,8 @@ def _detail(
         return name, said, address
     if kind == "deadlock" and row.text and _waits_at_mbarrier(kernel, row.pc):
         return None, f": {with_mbarrier_names(kernel, row.text.decode())}", None
+    if kind == WITHOUT_RULE:
+        return None, f": it {kernel.without_rule[row.pc]}".replace(": it no rule", ": no rule"), None
     if problem in _TOLD:
         return None, f": {row.text.decode(errors='replace')}", None
     if kind == "mbarrier misuse":

@@ -10,6 +10,7 @@ from workbench.ptx.calls import HEAP_CALLS
 from workbench.ptx.chosen import only_chosen
 from workbench.ptx.confirmed import confirmed, swapping
 from workbench.ptx.extents import KernelExtents
+from workbench.ptx.float_bits import uses_of_bits
 from workbench.ptx.index_slices import index_steps
 from workbench.ptx.parse import Statement
 from workbench.ptx.proved import digest_of
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from workbench.ptx.parse import Body, Parameter, ParsedModule, PtxEntry
 
 
+_COLLECTIVE = ("shfl", "vote", "match", "redux", "activemask", "elect")
 _COARSE = 8  # so many sizes of a grid share what is known of their bits
 
 
@@ -49,6 +51,9 @@ class DecodedKernel:
         self.decoded = decoded
         self._address_of = address_of
         self._following: dict[tuple[tuple[str, int], ...], Any] = {}
+        self._exact: dict[int, tuple[Any, Any]] = {}  # with what each was made from, by its id
+        self.without_rule: dict[int, str] = {}
+        """Reasons why exact comparison cannot go past an instruction, by pc."""
         self.trusted: dict[tuple[Any, ...], Any] = {}
         self._only_chosen: dict[int, bool] = {}
         self._confirmed: dict[int, bool] = {}
@@ -85,6 +90,11 @@ class DecodedKernel:
         return any(instruction.opcode.name in HEAP_CALLS for instruction in self.decoded.code)
 
     @functools.cached_property
+    def collective(self) -> bool:
+        """True for a kernel whose lanes see registers of others."""
+        return any(step.opcode.name.split(".")[0] in _COLLECTIVE for step in self.decoded.code)
+
+    @functools.cached_property
     def dependence(self) -> str:
         """Means by which blocks can depend on each other: an instruction, or clusters; "" if there is none."""
         if self.entry.cluster not in (None, (1, 1, 1)):
@@ -110,6 +120,26 @@ class DecodedKernel:
             rows = [(places[one.start], *one[1:]) for one in steps if one.start in places]
             self._following[limits] = self.decoded.core.following(rows) if rows else self.decoded.core
         return self._following[limits]
+
+    def exact(self, code: Any) -> Any:
+        """Return the core's kernel in which floats are elements of a ring.
+
+        It ends a launch that reaches an instruction on floats without a rule, or one that reads the bits of a result;
+        `without_rule` has the reasons.
+        """
+        if id(code) not in self._exact:
+            statements = [item for item in self.module.body(self.entry) if type(item) is Statement]
+            uses = uses_of_bits(statements)
+            reasons = {
+                pc: uses[step.start]
+                for pc, step in enumerate(self.decoded.code)
+                if step.start is not None and step.start in uses
+            }
+            made, without = code.exact([*reasons])
+            self._exact[id(code)] = code, made
+            names = {pc: self.decoded.code[pc].form.opcode.name for pc in without}
+            self.without_rule |= reasons | {pc: f"no rule for {name}" for pc, name in names.items()}
+        return self._exact[id(code)][1]
 
     def __repr__(self) -> str:
         types = ", ".join(f".{parameter.type}" for parameter in self.parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -27,6 +27,7 @@ from workbench.ptx.options import UNDEFINED_BITS, LaunchOptions, Shape, coordina
 from workbench.ptx.outcome import Outcome
 from workbench.ptx.parse import PtxEntry
 from workbench.ptx.report import LaunchReport, LineFacts
+from workbench.ptx.sample import with_corners
 from workbench.ptx.schedules import order_of
 from workbench.ptx.shapes import BlockLimits, BlockRules, Dimensions, dimensions
 from workbench.ptx.signature import KernelSignature
@@ -182,10 +183,13 @@ class PtxKernel(DecodedKernel):
         extents: list[tuple[int, Extent]] = []
         if options.checks:
             code = self.following(grid, launch.block)
-            if options.proved is not None:
-                code, bound.proved, use = trusting(
-                    code, Covering(options.proved, self, launch, rows, self.program.variables)
-                )
+            if options.proved:
+                code, bound.proved, use = trusting(code, self._coverings(launch, rows))
+            if options.sample_proved and use is not None and not use.refused:
+                if bound.proved and not chosen:
+                    chosen = [_index_of_block("sample", one, grid) for one in with_corners(grid, options.sample_proved)]
+                    bound.sample = chosen
+                use = use.on_blocks(len(chosen), math.prod(grid))
             if not bound.proved:
                 extents = self.extents.of_launch(launch.memory.extents)
                 if unwritten := self.copy_sources.unwritten(launch.parameters, rows):
@@ -203,6 +207,8 @@ class PtxKernel(DecodedKernel):
                 raise without_memory(self, launch, str(error), bound.threads) from error
             return CoreResult(**(with_findings(made) if made["findings"] or made["fault"] else made))
 
+        if options.exact:
+            code = self.exact(code)
         result = run(recorded)
         outcome = Outcome(self, grid, launch.block, options, result, extents, launch.names)
         printed = result.printed.decode(errors="replace") if result.printed else ""
@@ -235,6 +241,19 @@ class PtxKernel(DecodedKernel):
         if recorded is not None:
             outcome.add_recording(report, recorded, named())
         return report
+
+    def _coverings(self, launch: MachineLaunch, rows: Sequence[Row]) -> Iterator[Covering]:
+        return (Covering(one, self, launch, rows, self.program.variables) for one in launch.options.proved)
+
+    def same_in_every_order(self, launch: MachineLaunch) -> bool:
+        """Return True if a proof covers all of a launch, and no lane sees registers of others.
+
+        Then no order of its threads, and no time at which its copies land, changes what it does.
+        """
+        if not launch.options.proved or self.collective or self.uses_heap or launch.memory.heap is not None:
+            return False
+        rows, _ = self._memory(launch.memory, None, None)
+        return any(one.proof.whole and not one.refused for one in self._coverings(launch, rows))
 
     def _core_launch(
         self, launch: MachineLaunch, rows: Sequence[Row], cluster: Dimensions, sample: Sequence[int],

@@ -67,9 +67,6 @@ NO_SLOT, TRUE_SLOT = core.NO_SLOT, core.TRUE_SLOT  # TRUE_SLOT always holds: the
 # and its like have those of the others.
 _COLUMNS = core.ROW["names"]
 ADDRESS: int
-MEMBER: int
-FLAGS: int
-NEGATED: int
 ADDRESS, MEMBER, FLAGS, NEGATED = map(_COLUMNS.index, ("address", "member", "flags", "negated"))
 FRAGMENT = core.ROW["itemsize"] // 4  # from here on: results too many for a row
 STRONG, RELEASE, UNORDERED, ASYNC_PROXY = core.STRONG, core.RELEASE, core.UNORDERED, core.ASYNC_PROXY

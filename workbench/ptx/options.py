@@ -65,6 +65,13 @@ class LaunchOptions:
     compiled with ``--fmad=false`` or for a debugger is never contracted.
     """
 
+    exact: bool = False
+    """True to compute on elements of a finite ring in place of floats, so that kernels can be compared exactly.
+
+    Sums may then be reordered, and maxima cancel; :mod:`workbench.analysis.exact` reads the results. A launch that
+    reaches an instruction on floats without a rule, or one that reads the bits of a float, ends with a KernelFault.
+    """
+
     instruction_limit: int | None = None
     """Warp instructions of the whole launch after which it ends with a KernelTimeout."""
     seconds_limit: float | None = None
@@ -131,10 +138,16 @@ class LaunchOptions:
     """
     names: Sequence[str] = ()
     """Names of the arguments in findings; "argument 0" and so on without them."""
-    proved: ProvedAccesses | None = None
-    """With ``checks``, accesses that a proof covers in launches that keep its preconditions.
+    proved: Sequence[ProvedAccesses] = ()
+    """With ``checks``, accesses that proofs cover in launches that keep their preconditions.
 
-    Checks then only look for uninitialised reads there; ``report.proof`` says what the launch keeps.
+    The first proof counts whose preconditions the launch keeps. Checks then only look for uninitialised reads there;
+    ``report.proof`` says what the launch keeps.
+    """
+    sample_proved: int = 0
+    """With ``proved``, about how many blocks run where a proof covers all accesses and barriers; 0 runs all.
+
+    The grid's corners are among them. Other blocks write nothing. A launch that is not covered runs in full.
     """
     repeats: bool = False
     """True if threads may repeat the work of others and keep nothing of it, as Triton's do.

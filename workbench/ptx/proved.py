@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,8 @@ class ProvedElements:
     """A fact about the elements v of a ``tensor`` at their index i, in the words of ``text``.
 
     If ``distinct``, no two elements are alike, except those of the values ``free``. ``signed`` tells how the bytes of
-    an element are read.
+    an element are read. If ``apart`` names a tensor of lengths, each element is the start of so many places, and no
+    place is that of two elements.
     """
 
     tensor: str
@@ -48,6 +49,8 @@ class ProvedElements:
     distinct: bool
     free: tuple[int, ...]
     signed: bool
+    apart: str = ""
+    apart_signed: bool = True
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,11 @@ class ProofUse:
     refused: str = ""
     whole: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def on_blocks(self, blocks: int, of: int) -> ProofUse:
+        """Return the use with the number of blocks that ran, of a sample; 0 for all."""
+        ran = f"{blocks:,} of {of:,} blocks ran; the others wrote no results." if blocks else "All blocks ran."
+        return replace(self, text=f"{self.text} {ran}")
 
     def __str__(self) -> str:
         return self.text if not self.refused else f"checked in full, as the proof does not cover this: {self.refused}"

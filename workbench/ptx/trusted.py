@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.ptx.covering import Covering
+from workbench.ptx.covering import OTHER, Covering
 from workbench.ptx.machine import core
 from workbench.ptx.proved import ProofUse, ProvedAccesses
 
@@ -27,11 +27,21 @@ class Trust(NamedTuple):
     use: ProofUse
 
 
-def trusting(code: Any, covering: Covering) -> Trust:
-    """Return the kernel ``code`` with the proved accesses left out, if a launch keeps the preconditions of a proof."""
+def trusting(code: Any, coverings: Iterable[Covering]) -> Trust:
+    """Return the kernel ``code`` with the proved accesses left out, by the first proof that covers a launch.
+
+    If none does, the reason is that of a proof of this kernel, if there is one.
+    """
+    refused = ""
+    for covering in coverings:
+        if not covering.refused:
+            return _with(code, covering)
+        refused = covering.refused if refused in ("", OTHER) else refused
+    return Trust(code, False, ProofUse("", refused))
+
+
+def _with(code: Any, covering: Covering) -> Trust:
     proof, kernel = covering.proof, covering.kernel
-    if covering.refused:
-        return Trust(code, False, ProofUse("", covering.refused))
     key = id(code), id(proof), covering.marked()
     if key not in kernel.trusted:
         kernel.trusted[key] = code, proof, _made(code, proof, kernel, key[2])

@@ -19,6 +19,8 @@ from workbench.ops.tensors.tensor_type import TensorType
 
 DISTINCT = re.compile(r"distinct(?:\s+or\s+(-?\d+))?")
 """The part of a fact by which no two elements are alike, except those of one value."""
+APART = re.compile(r"apart\s+by\s+(\w+)")
+"""The part of a fact by which v at i is the start of ``lengths[i]`` places, and no place is that of two elements."""
 
 
 def parts_of(text: str) -> Iterator[str]:
@@ -35,10 +37,30 @@ def check_facts(facts: Mapping[str, str], arguments: Mapping[str, Any]) -> None:
             continue
         values = tensor.detach().cpu().flatten()
         for part in parts_of(text):
-            wrong = _wrong(f"facts[{name!r}]", part, values, types)
+            where = f"facts[{name!r}]"
+            by = APART.fullmatch(part)
+            if by:
+                wrong = _overlapping(values, _lengths(where, part, by[1], len(values), arguments))
+            else:
+                wrong = _wrong(where, part, values, types)
             if len(wrong):
                 got = f"element {int(wrong[0])} is {values[int(wrong[0])].item()}"
                 raise ArgumentError(name, got, f"elements v with {part}, as the op's facts say", "Correct either one.")
+
+
+def _lengths(where: str, part: str, name: str, count: int, arguments: Mapping[str, Any]) -> torch.Tensor:
+    lengths = arguments.get(name)
+    if not isinstance(lengths, torch.Tensor) or lengths.numel() != count:
+        raise ArgumentError(where, repr(part), f"the name of a tensor of {count} elements", "Name the lengths.")
+    return lengths.detach().cpu().flatten().to(torch.int64)
+
+
+def _overlapping(starts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Return the indices of the elements that start before one ends that starts no later."""
+    order = sorted(range(len(starts)), key=lambda i: (int(starts[i]), int(lengths[i])))
+    ends = (starts + lengths)[order].cummax(0).values if order else starts
+    wrong = [order[place] for place in range(1, len(order)) if ends[place - 1] > starts[order[place]]]
+    return torch.tensor(sorted(wrong), dtype=torch.int64)
 
 
 def _wrong(where: str, part: str, values: torch.Tensor, types: Mapping[str, Any]) -> torch.Tensor:

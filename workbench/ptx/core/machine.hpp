@@ -294,7 +294,8 @@ enum class Problem : u8 {
   wrapped_index,
   order_of_additions,
   endless_wait,
-  later_block
+  later_block,
+  without_rule
 };
 
 struct Finding {

@@ -72,6 +72,7 @@ void bind_enums(nb::module_& m) {
       .value("timeout", Problem::timeout)
       .value("endless_wait", Problem::endless_wait)
       .value("later_block", Problem::later_block)
+      .value("without_rule", Problem::without_rule)
       .value("parameter_out_of_bounds", Problem::parameter_out_of_bounds)
       .value("assertion", Problem::assertion)
       .value("stack_overflow", Problem::stack_overflow)
