@@ -115,3 +115,61 @@ extern "C" __global__ void grouped(float* out, const float* x) {
   }
   out[threadIdx.x] = part[SLIPPED(3) ? 1 - group : group][63 - t];
 }
+
+// 64 rows of A times 8 columns of B^T: a thread fills three stages, a warp group multiplies with one group of products
+// in flight, gives a stage back when the next one's products are under way, and stores its tile by a tensor copy.
+extern "C" __global__ void multiplied(const __grid_constant__ TensorMap out, const __grid_constant__ TensorMap a,
+                                      const __grid_constant__ TensorMap b, int steps) {
+  __shared__ alignas(1024) char rows[3][64 * 128], columns[3][8 * 128];
+  __shared__ alignas(128) float result[64 * 8];
+  __shared__ Barrier full[3], empty[3];
+  const int t = threadIdx.x;
+  if (t == 0) {
+    for (int s = 0; s < 3; ++s) init(full[s], 1), init(empty[s], 1);
+    fence_init();
+  }
+  __syncthreads();
+  if (t >= 128) {
+    if (t == 128)
+#pragma unroll 1
+      for (int k = 0; k < steps; ++k) {
+        const int s = k % 3;
+        if (!SLIPPED(1)) wait(empty[s], (k / 3 + 1) % 2);
+        arrive_and_expect(full[s], 72 * 128);
+        load_tile(rows[s], a, 64 * k, 64 * blockIdx.x, full[s]);
+        load_tile(columns[s], b, 64 * k, 0, full[s]);
+      }
+    return;
+  }
+  float d[4] = {};
+  const auto issue = [&](int k) {
+    const int s = k % 3;
+    if (!SLIPPED(2)) wait(full[s], k / 3 % 2);
+    if (!SLIPPED(3)) open_products();
+    for (int i = 0; i < 4; ++i) multiply(d, descriptor(rows[s]) + 2 * i, descriptor(columns[s]) + 2 * i, 1);
+    if (!SLIPPED(4)) commit_products();
+  };
+  issue(0);
+#pragma unroll 1
+  for (int k = 1; k < steps; ++k) {
+    issue(k);
+    wait_for_products<SLIPPED(5) ? 2 : 1>();
+    if (t == 0) arrive(empty[(k - !SLIPPED(6)) % 3]);
+  }
+  if (!SLIPPED(7)) wait_for_products<0>();
+  for (int i = 0; i < 4; ++i) result[(t / 32 * 16 + t % 32 / 4 + i / 2 * 8) * 8 + t % 4 * 2 + i % 2] = d[i];
+  if (!SLIPPED(8)) fence_async();
+  if (!SLIPPED(9)) meet<128>(1);
+  if (t == 0) {
+    store_tile(out, 0, SLIPPED(10) ? 32 * blockIdx.x : 64 * blockIdx.x, result);
+    if (!SLIPPED(11)) wait_for_reads();
+  }
+  if (SLIPPED(12)) result[t] = 0;
+}
+
+// One lane of each warp writes.
+extern "C" __global__ void elected(float* out) {
+  unsigned chosen;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
+  if (chosen || SLIPPED(1)) out[threadIdx.x / 32] = threadIdx.x;
+}

@@ -10,7 +10,7 @@ from workbench.proof.state import State
 from workbench.proof.terms import Term, term
 from workbench.proof.thread import Thread
 from workbench.proof.unknown import Unknown
-from workbench.ptx.parse import Statement, parse_number
+from workbench.ptx.parse import Statement
 
 _PLAIN, _COUNTED = AccessMode(writes=True), AccessMode(writes=True, strong=True)
 LARGEST_EXPECTED = (1 << 20) - 1
@@ -109,9 +109,10 @@ def count_barrier(
     thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate
 ) -> None:  # fmt: skip
     """Count a barrier of threads."""
-    number = parse_number(operands[0]) if operands else 0
-    threads = parse_number(operands[1]) if len(operands) > 1 else thread.specification.threads
-    if not isinstance(number, int) or not isinstance(threads, int):
+    given = [_operand(thread, statement, operands, place, state) for place in range(2)]
+    number = given[0].constant if given[0] is not None else None if operands else 0
+    threads = given[1].constant if given[1] is not None else thread.specification.threads
+    if number is None or threads is None or (len(operands) > 1 and given[1] is None):
         raise Unknown(statement, "a barrier whose number or threads are not numbers")
     ring = thread.role.bars.get(number)
     if thread.role.known and ring is None:

@@ -15,11 +15,12 @@ from workbench.proof.graph import ENDS, Graph, head
 from workbench.proof.loops import run_loop
 from workbench.proof.members import decided
 from workbench.proof.memory import is_pointer, move, parameter
+from workbench.proof.products import product_step
 from workbench.proof.records import Records
 from workbench.proof.shared_values import SharedValues
 from workbench.proof.solver import QUICK, Effort, Question
 from workbench.proof.specification import Specification
-from workbench.proof.state import State, Value, merged
+from workbench.proof.state import STORES, State, Value, merged
 from workbench.proof.terms import BLOCK, THREAD, Term, remainder, term
 from workbench.proof.unknown import Unknown
 from workbench.proof.values import WITHOUT_MEMORY, Operation, as_integer, computed
@@ -162,6 +163,9 @@ class Execution(Records):
         """Note that the thread ends, and the copies that it has not waited for."""
         if self.role.known and state.path != FALSE:
             for when, copy in state.pending:
+                stores = state.queues[STORES]
+                if not copy.writes and any((when, copy) in group for group in (*stores.groups, stores.open)):
+                    self.note(BarrierUse("unread", statement, both(state.path, when, copy.path), self.clock(state)))
                 self.record(replace(copy.lasting(when, state.path, (), ()), landing=None), ended=True)
             self.note(BarrierUse("exit", statement, state.path, self.clock(state)))
 
@@ -198,6 +202,11 @@ class Execution(Records):
             fence_step(self, statement, state, guard)
         elif name == "cp":
             copy_step(self, statement, operands, state, guard)
+        elif name == "wgmma":
+            product_step(self, statement, operands, state, guard)
+            self._together(statement, both(state.reach, guard))
+        elif name == "elect":
+            self._elect(statement, operands, state, guard)
         elif name == "ld" and ".param" in statement.opcode:
             parameter(self, statement, operands, state, guard)
         elif name in _MOVES:
@@ -210,6 +219,20 @@ class Execution(Records):
                 self.assign(statement, state, register, value, guard)
         else:
             raise Unknown(statement, f"{statement.opcode} is not modelled")
+
+    def _together(self, statement: Statement, reach: Predicate, *, lanes: bool = True) -> None:
+        """Note that the threads of a warp, or of the block, have to come here together."""
+        if self.exact:
+            self.meetings.append(Meeting(statement, self._base[-1], reach, lanes, self.rounds))
+
+    def _elect(self, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
+        """Elect the first lane of a warp."""
+        if parse_number(operands[1]) not in (-1, 0xFFFF_FFFF):
+            raise Unknown(statement, "an election among some lanes of a warp is not modelled")
+        number, _, chosen = operands[0].partition("|")
+        if number.strip() in self.graph.types:
+            self.assign(statement, state, number.strip(), term(0), guard)
+        self.assign(statement, state, chosen.strip(), zero(remainder(flat_index(self.specification), 32)), guard)
 
     def _barrier(self, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
         parts = statement.opcode.split(".")
@@ -227,9 +250,7 @@ class Execution(Records):
             operands = operands[1:-1]
         if not lanes:
             count_barrier(self, statement, operands, state, guard)
-        if self.exact:
-            reach = both(state.reach, guard)
-            self.meetings.append(Meeting(statement, self._base[-1], reach, lanes, self.rounds))
+        self._together(statement, both(state.reach, guard), lanes=lanes)
         state.lane_epochs = here
         if not lanes:
             state.epochs = here
@@ -383,6 +404,13 @@ def thread_index(specification: Specification, axis: int) -> Term:
     """Return the index of the thread in its block along an axis."""
     size = specification.block[axis]
     return specification.arena.atom("tid", f"threadIdx.{'xyz'[axis]}", (), 0, size - 1, THREAD) if size > 1 else term(0)
+
+
+def flat_index(specification: Specification) -> Term:
+    """Return the number of the thread in its block."""
+    x, y, _ = specification.block
+    places = [thread_index(specification, axis) for axis in range(3)]
+    return places[0] + places[1] * x + places[2] * (x * y)
 
 
 def block_index(specification: Specification, axis: int) -> Term:

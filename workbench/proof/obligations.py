@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from workbench.proof.clocks import COPIED, EXPECTED, MADE, WAITED, BarrierUse, Ring
+from workbench.proof.clocks import COPIED, EXPECTED, GROUP, MADE, WAITED, BarrierUse, Ring
 from workbench.proof.conditions import Predicate, at_most, below, either, equal
 from workbench.proof.order import HappensBefore
 from workbench.proof.queries import Failure
@@ -33,6 +34,9 @@ class Obligations:
         yield from self._phases()
         yield from self._lifetimes()
         yield from self._ends()
+        for one in self.roles.events("unread"):
+            failure = self._failure(one, f"{line_of(one.statement)} ends before a bulk store has read shared memory")
+            yield replace(failure, kind="races")
         yield from self._cycles()
 
     def _failure(self, event: BarrierUse, text: str) -> Failure:
@@ -50,8 +54,14 @@ class Obligations:
         """Yield rings whose phases do not end with one arrival of each thread that arrives at all."""
         for ring, makers in self.order.makers.items():
             threads = sum(len(self.roles.members(role)) for role in makers)
-            events = [one for one in self.roles.events("arrive", "bar") if one.at == ring]
+            events = [one for one in self.roles.events("arrive", "bar", "product") if one.at == ring]
             for one in events:
+                if ring.is_group:
+                    if threads != GROUP:
+                        text = f"{threads} threads of a warp group make products"
+                        yield self._failure(one, f"{line_of(one.statement)}: {text}")
+                        break
+                    continue
                 weight = one.number if ring.is_bar else getattr(one.number, "constant", None)
                 wanted = one.number if ring.is_bar else ring.arrivals
                 if (ring.is_bar or weight == 1) and threads == wanted:
@@ -73,8 +83,10 @@ class Obligations:
         """Yield places where a thread goes on before the copies that it announced are all asked for."""
         for one in self.roles.events("arrive", "wait", "bar", "exit"):
             for ring in self.roles.rings:
-                if not ring.is_bar and not self._holds(
-                    one, equal(one.clock.of(ring, EXPECTED), one.clock.of(ring, COPIED))
+                if (
+                    not ring.is_bar
+                    and not ring.is_group
+                    and not self._holds(one, equal(one.clock.of(ring, EXPECTED), one.clock.of(ring, COPIED)))
                 ):
                     text = f"the bytes that copies bring are not those that {ring.name} expects"
                     yield self._failure(one, f"before {line_of(one.statement)} {text}")
@@ -170,7 +182,7 @@ class Obligations:
                     text = f"{line_of(wait.statement)} may wait for {ring.name} after its threads have ended"
                     yield Failure("barriers", text, (wait.statement,), dict(answer.values))
                     return
-        for ring in [one for one in self.roles.rings if one.is_bar]:
+        for ring in [one for one in self.roles.rings if one.is_bar or one.is_group]:
             own = [one for one in exits if one.clock.role in self.order.makers[ring]]
             for place, one in enumerate(own):
                 for other in own[place:]:
@@ -187,15 +199,25 @@ class Obligations:
         as well, then for an item that is ahead of i by no more than a number: around each cycle these add up to less
         than 0.
         """
+        waits = self.roles.events("wait", "bar", "join")
+        for asked in (False, True):  # most often no question is needed
+            found = self._in_cycle(waits, asked=asked)
+            if found is None:
+                return
+        wait = next(one for one in waits if one.at == found)
+        yield self._failure(wait, f"{line_of(wait.statement)}: threads may wait for each other")
+
+    def _in_cycle(self, waits: list[BarrierUse], *, asked: bool) -> Ring | None:
+        """Return a ring at which threads may wait for each other."""
         edges: dict[tuple[Ring, Ring], int | None] = {}
-        for one in self.roles.events("wait", "bar"):
-            for other in self.roles.events("wait", "bar"):
+        for one in waits:
+            for other in waits:
                 if other.clock.role not in self.order.makers[one.at]:
                     continue
-                key, found = (one.at, other.at), self._most_ahead(one, other)
-                if found is not False:
+                key, ahead = (one.at, other.at), self._most_ahead(one, other, asked=asked)
+                if ahead is not False:
                     held = edges.get(key, -(1 << 30))
-                    edges[key] = None if found is None or held is None else max(found, held)
+                    edges[key] = None if ahead is None or held is None else max(ahead, held)
         rings = self.roles.rings
         longest = {key: (1 << 20) if value is None else value for key, value in edges.items()}
         for middle in rings:
@@ -204,22 +226,23 @@ class Obligations:
                     if (first, middle) in longest and (middle, last) in longest:
                         found = min(longest[first, middle] + longest[middle, last], 1 << 20)
                         longest[first, last] = max(found, longest.get((first, last), found))
-        for ring in rings:
-            if longest.get((ring, ring), -1) >= 0:
-                wait = next(one for one in self.roles.events("wait", "bar") if one.at == ring)
-                yield self._failure(wait, f"{line_of(wait.statement)}: threads may wait for each other")
-                return
+        return next((ring for ring in rings if longest.get((ring, ring), -1) >= 0), None)
 
-    def _most_ahead(self, one: BarrierUse, other: BarrierUse) -> int | bool | None:
+    def _most_ahead(self, one: BarrierUse, other: BarrierUse, *, asked: bool) -> int | bool | None:
         """Return by how much the item that ``other`` waits for may be ahead of that of ``one``, which waits for it.
 
-        None for no bound, False if ``one`` never waits for a thread that waits there.
+        None for no bound, False if ``one`` never waits for a thread that waits there, as far as that can be told
+        without a question, or where one may be ``asked``.
         """
         item, its = self._item(one), self._item(other)
         if item is None or its is None:
             return None
         made = other.clock.of(one.at) + (other.at == one.at and one.at.is_bar)
 
+        if item.constant is not None and made.constant is not None and item.constant < made.constant:
+            return False
+        if not asked and (its - made).constant is not None:
+            return (its - made).constant
         relations = [(item, ">=", made)]
         for ring in self.roles.rings:
             both = {one.clock.role, other.clock.role} <= self.order.makers[ring]
@@ -235,4 +258,6 @@ class Obligations:
         return None
 
     def _item(self, event: BarrierUse) -> Term | None:
+        if event.kind == "join":
+            return event.number if isinstance(event.number, Term) else None
         return event.clock.of(event.at) if event.at.is_bar else self.order.waited(event.clock, event.at)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workbench.proof.access import ThreadAccess
-from workbench.proof.clocks import WAITED, BarrierUse, Ring, ThreadCounts
+from workbench.proof.clocks import MADE, WAITED, BarrierUse, Ring, ThreadCounts
 from workbench.proof.conditions import at_most, equal
 from workbench.proof.execution import thread_index
 from workbench.proof.roles import Roles
@@ -52,7 +52,7 @@ class HappensBefore:
     def __init__(self, roles: Roles):
         self.roles = roles
         self.makers: dict[Ring, set[int]] = {one: set() for one in roles.rings}
-        for one in roles.events("arrive", "bar"):
+        for one in roles.events("arrive", "bar", "product"):
             self.makers[one.at].add(one.clock.role)
         self.shift: dict[tuple[int, Ring], int] = {}
         self.wrong: list[BarrierUse] = []
@@ -87,8 +87,8 @@ class HappensBefore:
 
     def waited(self, clock: ThreadCounts, ring: Ring) -> Term | None:
         """Return how many items of a ring a thread knows by its own waits."""
-        if ring.is_bar:
-            return clock.of(ring) if clock.role in self.makers[ring] else None
+        if ring.is_bar or ring.is_group:
+            return clock.of(ring, MADE if ring.is_bar else WAITED) if clock.role in self.makers[ring] else None
         shift = self.shift.get((clock.role, ring))
         return None if shift is None else clock.of(ring, WAITED) + shift
 
@@ -110,7 +110,7 @@ class HappensBefore:
 
     def _close(self) -> None:
         arrivals: dict[tuple[Ring, int], list[BarrierUse]] = {}
-        for one in self.roles.events("arrive", "bar"):
+        for one in self.roles.events("arrive", "bar", "product"):
             arrivals.setdefault((one.at, one.clock.role), []).append(one)
         for (ring, _), several in arrivals.items():
             for other in self.roles.rings:

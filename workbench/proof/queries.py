@@ -10,7 +10,7 @@ from typing import Any
 from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
 from workbench.proof.conditions import TRUE, Predicate, at_most, both, either, negation, negative, zero
 from workbench.proof.digits import zero_parts
-from workbench.proof.execution import Execution, block_index, thread_index
+from workbench.proof.execution import Execution, block_index, flat_index, thread_index
 from workbench.proof.memory import size_of
 from workbench.proof.solver import USUAL, Answer, Linear, Place, Question
 from workbench.proof.solver_texts import all_of, any_of
@@ -124,9 +124,7 @@ class Queries:
         return [question.same(warp)]
 
     def _warp(self) -> Term:
-        x, y, _ = self.specification.block
-        flat = thread_index(self.specification, 0) + thread_index(self.specification, 1) * x
-        return quotient(flat + thread_index(self.specification, 2) * (x * y), 32)
+        return quotient(flat_index(self.specification), 32)
 
     # -- copies of the same thread --------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ class Records:
         """Note that the thread has waited for groups of copies."""
         if self.role.known and self.exact:
             now = self.clock(state)
-            for when, copy in (one for group in groups for one in group):
+            for when, copy in (one for group in groups for one in group if one[1].landing is None):
                 self.record(replace(copy, path=both(state.path, copy.path, when), over=now))
                 if copy.writes and not copy.proxy:
                     state.unfenced |= {copy.statement.start}

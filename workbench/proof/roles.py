@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from workbench.proof.clocks import BarrierUse, Ring, Role
-from workbench.proof.execution import Execution
-from workbench.proof.members import divided, leaves
+from workbench.proof.access import ThreadAccess
+from workbench.proof.clocks import GROUP, PRODUCTS, BarrierUse, Ring, Role
+from workbench.proof.conditions import FALSE, equal
+from workbench.proof.execution import Execution, flat_index
+from workbench.proof.graph import head
+from workbench.proof.members import decided, divided, leaves
+from workbench.proof.terms import quotient
 from workbench.proof.unknown import Unknown
 from workbench.ptx.decode import short_name
 from workbench.ptx.parse import ParsedModule
@@ -44,9 +48,14 @@ class Roles:
 
 def has_roles(execution: Execution) -> bool:
     """Return True if an execution met barriers that not all threads of a block take part in."""
-    return any(
+    return any(one.proxy for one in execution.accesses) or any(
         one.kind != "bar" or one.number != execution.specification.threads or _number(one) for one in execution.events
     )
+
+
+def is_product(access: ThreadAccess) -> bool:
+    """Return True for what a product of a warp group reads."""
+    return access.statement.opcode.startswith("wgmma")
 
 
 def _number(event: BarrierUse) -> int:
@@ -59,8 +68,11 @@ def in_roles(first: Execution, module: ParsedModule) -> Roles:
     rings = _rings(first)
     bars = {_number(one): one.ring for one in first.events if one.kind == "bar" and one.ring is not None}
     statements = frozenset(one.statement.start for one in first.events if one.kind == "bar")
-    whole = Role(rings, bars, statements)
+    groups = _groups(first)
+    products = frozenset(one.start for block in first.graph.blocks for one in block.statements if head(one) == "wgmma")
+    whole = Role(rings, bars, statements, groups, products if groups else frozenset())
     conditions = [leaf for one in first.events for leaf in leaves(one.path)]
+    conditions += [equal(quotient(flat_index(first.specification), GROUP), one) for one in groups]
     parts = divided(conditions, first.specification)
     if len(parts) > _MOST_ROLES:
         raise Unknown(None, f"threads of {len(parts)} roles")
@@ -73,6 +85,19 @@ def in_roles(first: Execution, module: ParsedModule) -> Roles:
         one.run()
         executions.append(one)
     return Roles(first, executions)
+
+
+def _groups(execution: Execution) -> dict[int, Ring]:
+    """Return a ring of products for each warp group that makes some."""
+    made = [one.path for one in execution.events if one.kind == "product"]
+    specification, found = execution.specification, {}
+    for group in range(specification.threads // GROUP):
+        members = range(group * GROUP, (group + 1) * GROUP)
+        if any(decided(path, members, specification) != FALSE for path in made):
+            found[group] = Ring(f"{PRODUCTS}{group}")
+    if made and not found:
+        raise Unknown(None, "products in a block of less than a warp group")
+    return found
 
 
 def _rings(execution: Execution) -> dict[int, Ring]:
@@ -89,7 +114,7 @@ def _rings(execution: Execution) -> dict[int, Ring]:
             if (one.base, place) in slots:
                 raise Unknown(one.statement, "an mbarrier that is initialised twice")
             slots[one.base, place], counts[one.base, place] = (one.base, place), number
-    uses = [one for one in execution.events if one.kind not in ("init", "bar")]
+    uses = [one for one in execution.events if one.kind in ("arrive", "wait", "copy", "inval")]
     for one in uses:
         first, *rest = _reached(one, slots)
         for other in rest:

@@ -43,8 +43,8 @@ class Thread(Protocol):
     def fresh(self, statement: Statement, name: str, low: int, high: int) -> Term:
         """Return a value that may be anything."""
 
-    def record(self, access: ThreadAccess) -> None:
-        """Keep an access, in an exact run."""
+    def record(self, access: ThreadAccess, *, ended: bool = False) -> None:
+        """Keep an access, in an exact run; of a copy in flight only if its thread has ``ended``, or never waits."""
 
     def endanger(self, hazard: Hazard) -> None:
         """Keep a hazard of a copy, in an exact run."""

@@ -20,6 +20,7 @@ from workbench.proof.conditions import (
     negation,
     zero,
 )
+from workbench.proof.descriptors import bits_of_address, masked_address, with_bits
 from workbench.proof.memory import is_pointer
 from workbench.proof.state import State, Value
 from workbench.proof.terms import BLOCK, Term, quotient, ratio, remainder, term
@@ -195,12 +196,17 @@ def _shr(one: Operation) -> Value:
     count = one.value(2).constant
     if count is None or not 0 <= count < one.width:
         return None
+    of_address = bits_of_address(one.thread, one.value(1), count, one.width - count)
+    if of_address is not None:
+        return of_address
     value = one.exact(1)
     if count == one.width - 1 and one.signed and _at_least_zero(one, value):
         return term(0)  # how a division rounds to 0: with the sign
     bits = bits_of(value, one.width)
     if bits is not None and value.within(0, (1 << one.width - 1) - 1):
         return from_bits(bits[count:])
+    if count == one.width - 1 and value.constant is None and one.holds(between(0, value, (1 << count) - 1)):
+        return term(0)  # the sign, by which compilers correct a division
     return _by_reciprocal(one, value, count)
 
 
@@ -228,6 +234,9 @@ def _bitwise(one: Operation) -> Value:
     mask = right.constant
     if mask is not None:
         mask %= 1 << width
+        of_address = masked_address(one.thread, left, mask) if name == "and" else with_bits(left, mask)
+        if of_address is not None and name != "xor":
+            return of_address
         if name == "xor" and mask == (1 << width) - 1:
             return -left - 1
         if name == "and" and left.within(-1, 0):  # how LLVM writes a choice between a mask and 0
@@ -290,6 +299,9 @@ def _bfe(one: Operation) -> Value:
     start, length = one.value(2).constant, one.value(3).constant
     if start is None or not length or start < 0 or start + length > one.width:
         return None
+    of_address = bits_of_address(one.thread, one.value(1), start, length)
+    if of_address is not None and not one.signed:
+        return of_address
     value = one.exact(1, False)
     bits = bits_of(value, one.width)
     if bits is not None:

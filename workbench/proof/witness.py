@@ -31,7 +31,8 @@ FINDINGS = {
     "races": (
         "shared race", "warp race", "global race", "cp.async data read before wait",
         "write to global memory that a copy is reading", "write to shared memory that is being read",
-        "missing fence.proxy.async", "missing fence.mbarrier_init",
+        "missing fence.proxy.async", "missing fence.mbarrier_init", "async copy or product misuse",
+        "missing wgmma.fence", "register of a running product touched",
     ),
     "barriers": (
         "divergent barrier", "barrier misuse", "mbarrier misuse", "deadlock",
