@@ -22,7 +22,7 @@ _PLACES = {
     "doctor": "workbench.cli:doctor",
     "export": "workbench.tuning.commands:export",
     "occupancy": "workbench.comparison.code_commands:occupancy",
-    "prove": "workbench.proof.commands:prove",
+    "prove": "workbench.programs.commands:prove",
     "run": "workbench.programs.commands:run",
     "schema": "workbench.cli:schema",
     "serve": "workbench.service.commands:serve",

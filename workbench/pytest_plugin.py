@@ -1,5 +1,7 @@
 """``pytest --simulated-gpu``: a simulated GPU for a test suite; with ``--gpu-check`` a finding fails its test.
 
+With ``--gpu-prove`` the kernels of its launches are proved, and a refuted one fails it.
+
 The plugin does nothing without the option. Options reach pytest-xdist's workers, and results come back in the reports.
 """
 
@@ -12,7 +14,7 @@ import importlib.util
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +23,16 @@ import pytest
 if TYPE_CHECKING:
     from workbench.analysis.launches import Launches
     from workbench.programs.children import RunLaunches
+    from workbench.proof.launches import Known
     from workbench.ptx import Finding
 
 _MARK = "gpu_findings_ok"
 _SECTION = "simulated GPU"
 _LAUNCHES, _FINDINGS, _INSTRUCTIONS, _KERNEL = "gpu_launches", "gpu_findings", "gpu_instructions", "gpu_kernel"
-_FINDING = "gpu_finding"
+_FINDING, _PROOF = "gpu_finding", "gpu_proof"
+_PROVED = "proofs of launches"
+_EFFORT = 12_000_000
+"""Resources of one proof, in Z3's own count: about six seconds."""
 _MOST_LISTED = 5
 _MOST_CACHED = 2**28
 """Bytes that torch's allocator may cache from one test to the next; the device's memory is memory of the host."""
@@ -43,6 +49,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--gpu-schedules", type=int, default=0, metavar="N",
         help="with --gpu-check, run each launch in N other orders first; values that change are a finding",
+    )  # fmt: skip
+    group.addoption(
+        "--gpu-prove", action="store_true",
+        help="prove the kernels that tests launch, for all sizes that the launches stand for; a refuted one fails its "
+        "test",
     )  # fmt: skip
     group.addoption("--gpu-trace", metavar="DIR", help="write a page for each test with its launches, line by line")
     group.addoption(
@@ -67,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _start(config: pytest.Config, options: Any) -> None:
     if options.simulated_gpu is None:
-        for name in ("gpu_check", "gpu_schedules", "gpu_trace", "gpu_first_config", "gpu_seconds_limit"):
+        for name in ("gpu_check", "gpu_schedules", "gpu_prove", "gpu_trace", "gpu_first_config", "gpu_seconds_limit"):
             if getattr(options, name):
                 raise pytest.UsageError(f"--{name.replace('_', '-')} needs --simulated-gpu")
         return
@@ -81,12 +92,14 @@ def _start(config: pytest.Config, options: Any) -> None:
 
     devices = DeviceOptions(
         model=options.simulated_gpu, check=options.gpu_check, schedules=options.gpu_schedules,
-        trace=options.gpu_trace is not None, counts=True,
+        trace=options.gpu_trace is not None, counts=True, prove=options.gpu_prove,
         seconds_limit=options.gpu_seconds_limit, first_config=options.gpu_first_config,
         memory_gib=default_memory() / 2**30 / int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
     )  # fmt: skip
     if options.gpu_trace is not None and importlib.util.find_spec("anywidget") is None:
         raise pytest.UsageError("--gpu-trace needs anywidget: python -m pip install anywidget")
+    if options.gpu_prove and importlib.util.find_spec("z3") is None:
+        raise pytest.UsageError('--gpu-prove needs Z3: python -m pip install "kernel-workbench[proof]"')
     children.leave()
     announce_by(functools.partial(_uncaptured, config))
     stack = contextlib.ExitStack()
@@ -118,12 +131,15 @@ class SimulatedGpu:
         self._elsewhere = 0
         self._totals, self._kernels = Counter[str](), Counter[str]()  # counts of the running test
         self._places: list[str] = []
+        self._proofs: list[tuple[str, str]] = []
+        self._known_proofs: Known = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
         """Add the launches of a test's phase to its report, and fail the phase for findings."""
         report: Any = yield
         self._keep(item, report)
+        self._prove(item, report)
         if report.when == "teardown":
             _free_cached()
         if report.when == "teardown" and self._totals:
@@ -133,7 +149,27 @@ class SimulatedGpu:
             report.user_properties += [(_KERNEL, f"{name} {count}") for name, count in heaviest]
             report.user_properties += [(_FINDING, place) for place in self._places]
             self._totals, self._kernels, self._places = Counter(), Counter(), []
+        if report.when == "teardown" and self._proofs:
+            report.user_properties += [(_PROOF, f"{kernel} {status}") for kernel, status in self._proofs]
+            self._proofs = []
         return report
+
+    def _prove(self, item: pytest.Item, report: Any) -> None:
+        """Prove the kernels of a test's phase; fail it for one that is refuted."""
+        seen = self._launches.seen.take_all()
+        if not seen:
+            return
+        from workbench.proof.launches import prove_launches
+
+        proofs = prove_launches(seen, effort=_EFFORT, known=self._known_proofs)
+        self._proofs += [(one.kernel, one.status) for one in proofs]
+        refuted = [one for one in proofs if one.status == "refuted"]
+        texts = [str(one) for one in proofs if one.status != "proved" or one.remark]
+        if texts:
+            report.sections.append((_PROVED, "\n".join(texts)))
+        if refuted and item.get_closest_marker(_MARK) is None and report.outcome == "passed":
+            report.outcome = "failed"
+            report.longrepr = "\n".join(f"refuted: {one.kernel}: {one.counterexample}" for one in refuted)
 
     def _keep(self, item: pytest.Item, report: Any) -> None:
         from workbench.analysis.check_report import fault_text
@@ -208,6 +244,16 @@ def _annotation(place: str) -> str:
     return f"::error file={name},line={line},title={_SECTION}::{text}"
 
 
+def _counted(proofs: Mapping[str, set[str]]) -> str:
+    """Return the number of kernels by verdict; of a kernel with several the worst counts."""
+    order = ("refuted", "unknown", "proved")
+    worst = {kernel: min(found, key=order.index) for kernel, found in proofs.items()}
+    counts = Counter(worst.values())
+    unknown = [kernel for kernel, status in worst.items() if status == "unknown"]
+    named = f" ({', '.join(unknown[:_MOST_LISTED])}{', ...' * (len(unknown) > _MOST_LISTED)})" if unknown else ""
+    return f"kernels: {counts['proved']} proved, {counts['refuted']} refuted, {counts['unknown']} unknown{named}"
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Print launches, instructions and findings of the simulated GPU, summed over all workers."""
     if config.getoption("simulated_gpu", None) is None:
@@ -217,6 +263,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     totals: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
     places: dict[str, None] = {}
+    proofs: dict[str, set[str]] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, value in getattr(report, "user_properties", ()):
@@ -225,11 +272,16 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
                     kernels[kernel] += int(count)
                 elif name == _FINDING:
                     places[value] = None
+                elif name == _PROOF:
+                    kernel, _, status = value.rpartition(" ")
+                    proofs.setdefault(kernel, set()).add(status)
                 elif name in (_LAUNCHES, _FINDINGS, _INSTRUCTIONS):
                     totals[name] += value
     terminalreporter.section(_SECTION)
     found = f", {totals[_FINDINGS]} findings" if config.getoption("gpu_check") else ""
     terminalreporter.line(f"{totals[_LAUNCHES]} launches, {totals[_INSTRUCTIONS]:,} instructions{found}")
+    if config.getoption("gpu_prove"):
+        terminalreporter.line(_counted(proofs))
     torch = library.installed_torch()
     if torch is not None and torch.problem is not None:
         terminalreporter.line(torch.problem)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -246,10 +245,8 @@ def test_a_kernel_that_never_ends(hasty: Judge, loop: str, outcome: str):
 
 
 def test_a_file_that_never_ends(hasty: Judge, tmp_path: Path):
-    started = time.monotonic()
     text = declared(before="import time\nwhile True: time.sleep(1)\n")
     assert outcomes(hasty.check(written(tmp_path, text))) == ["timeout"]
-    assert time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize(

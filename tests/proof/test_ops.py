@@ -130,3 +130,14 @@ def test_the_package_works_without_z3(monkeypatch):
 
     with pytest.raises(wb.WorkbenchError, match="Z3, which is not installed"):
         workbench.proof.prove("scaled")
+
+
+def test_the_judge_checks_what_proofs_of_an_op_leave(ops):
+    proofs = wb.prove(ops["scaled"], variants="right")
+    chosen = ["right", "one_too_many", "triton"]
+    found = wb.check(ops["scaled"], variants=chosen, seeds=1, elsewhere=False, proof=proofs).verdicts
+    right, wrong, other = found
+    assert [one.outcome for one in found] == ["ok", "out_of_bounds", "ok"]
+    assert right.notes[0].startswith("scaled, proof: proved are bounds, races and barriers.")
+    assert wrong.notes == ()
+    assert other.notes[0].endswith("checked in full, as the proof does not cover this: it is about other PTX")

@@ -16,8 +16,8 @@ def check(first: int, kernels: int = KERNELS) -> int:
     """Return how many kernels from a seed on are proved; fails for one in which the machine finds a fault."""
     count = 0
     for kernel, compiled in draw(range(first, first + kernels)):
-        if proved(kernel, compiled):
-            found = contradiction(kernel, compiled, runs=6)
+        if (proof := proved(kernel, compiled)) is not None:
+            found = contradiction(kernel, compiled, proof, runs=6)
             assert not found, f"seed {kernel.seed}: proved, but {found}\n{kernel.source}"
             count += 1
     return count

@@ -68,6 +68,11 @@ FAMILIES = {
     },
     "divided": {"grid": "cdiv(n, 64)", "block": 64, "args": dict.fromkeys(("out", "x"), "float32[n]")},
     "carried": {"grid": 1, "block": 64, "args": {"out": "float32[n + 1, 64]", "index": "int32[n]"}},
+    "chosen_by_a_float": {"grid": 2, "block": 64, "args": {"out": "float32[128]", "x": "float32[64]"}},
+    "asserted": {
+        "grid": 1, "block": 64, "facts": "n >= 64",
+        "args": {"out": "float32[64]", "x": "float32[n]", "index": "int32[64]"},
+    },
 }  # fmt: skip
 LAUNCH = {"grid": "cdiv(n, 64)", "block": 64}
 REFUTED = {
@@ -79,6 +84,7 @@ REFUTED = {
     "ringed": {1: "races", 2: "races", 3: "races"},
     "joined_copies": {1: "races", 2: "races"},
     "two_names": {1: "races"}, "divided": {1: "bounds"}, "carried": {1: "bounds"},
+    "asserted": {1: "bounds"}, "chosen_by_a_float": {1: "barriers"},
 }  # fmt: skip
 """The property that each slip breaks."""
 
@@ -92,6 +98,23 @@ def module(slip: int = 0):
 def test_a_right_kernel_is_proved(name):
     proof = wb.prove(getattr(module(), name), **FAMILIES[name])
     assert proof.ok, proof
+
+
+@pytest.mark.parametrize("grid", [
+    ("cdiv(x.shape[1], 16)", "cdiv(out.shape[1], 16)"),
+    lambda x: (-(-x.shape[1] // 16), x.shape[0] // 16 + 1),
+    lambda out, cols: ((cols + 15) // 16, (out.shape[1] + 15) // 16),
+], ids=["text", "tensor", "size"])  # fmt: skip
+def test_a_grid_may_be_traced_from_shapes(grid):
+    proof = wb.prove(module().turned, **FAMILIES["turned"] | {"grid": grid})
+    assert proof.ok, proof
+
+
+def test_a_fact_may_name_a_shape():
+    changes = {"facts": {"index": "0 <= v < x.shape[0]"}, "grid": lambda out: (-(-out.shape[1] // 128), out.shape[0])}
+    assert wb.prove(module().gathered, **FAMILIES["gathered"] | changes).ok
+    wrong = wb.prove(module().gathered, **FAMILIES["gathered"] | changes | {"facts": {"index": "0 <= v <= x.shape[0]"}})
+    assert wrong.status == "refuted"
 
 
 SLIPS = [
@@ -168,8 +191,11 @@ def test_a_verdict_is_kept_until_facts_or_the_kernel_change(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(("name", "args", "why"), [
-    ("called", {"out": "float32[n]", "x": "float32[n]"}, "call is not modelled"),
-    ("led", {"tables": "int64[1]"}, "values of memory"),
+    ("called", {"out": "float32[n]", "x": "float32[n]"}, "_Z3farPKfi was not inlined, which __forceinline__ asks for"),
+    ("printed", {"out": "float32[n]"}, "the code of vprintf is not in the PTX"),
+    ("pointed", None, "a call through a pointer"),
+    ("structured", None, "an address inside the structure structured_param_0"),
+    ("led", {"tables": "int64[1]"}, "an address that lies in memory, in tables"),
     ("add", {"z": "float32[n]", "x": "float32[n]"}, "size is unknown"),
 ])  # fmt: skip
 def test_what_is_not_modelled_is_unknown_with_its_line(name, args, why):
@@ -191,6 +217,8 @@ def test_what_is_not_modelled_is_unknown_with_its_line(name, args, why):
     ({"facts": {"x": "v + 1"}}, "a comparison of v"),
     ({"facts": {"x": "apart by n"}}, "a tensor of as many elements: z, x, y"),
     ({"grid": None}, "the blocks"),
+    ({"grid": lambda w: w}, "a function of 'w'; allowed: n, x, y, z"),
+    ({"grid": lambda n: 1 / n}, "a function that does not take symbols"),
     ({"variants": "fast"}, "no value with a kernel"),
     ({"block": "n"}, "one block size"),
 ])  # fmt: skip

@@ -81,8 +81,9 @@ def lane_kernel(instruction: str, destinations: Sequence[str], sources: Sequence
 
 
 def run_lanes(
-    instruction: str, destinations: Sequence[str], sources: Sequence[str], inputs: Sequence[np.ndarray]
-) -> list[np.ndarray]:
+    instruction: str, destinations: Sequence[str], sources: Sequence[str], inputs: Sequence[np.ndarray],
+    **options: object,
+) -> list[np.ndarray]:  # fmt: skip
     """Results (unsigned bit patterns) of one instruction over arrays of bit patterns."""
     count = len(inputs[0])
     padded = (count + 31) // 32 * 32
@@ -93,7 +94,7 @@ def run_lanes(
         array[:count] = values
         arrays.append(array)
     results = [np.full(padded, 0x5A, _ARRAYS[BITS[REGISTERS[kind]]]) for kind in destinations]
-    program["micro"].launch(padded // 32, 32, [*results, *arrays], threads=1)
+    program["micro"].launch(padded // 32, 32, [*results, *arrays], threads=1, **options)
     return [result[:count] for result in results]
 
 

@@ -44,10 +44,9 @@ def test_the_page_says_what_is_found() -> None:
 
 
 @pytest.mark.long
-def test_a_class_is_found_always_or_never() -> None:
+def test_every_class_is_always_found() -> None:
     found, seen = races.count(races.KINDS, range(1000, 1004))
-    assert {kind for kind in races.KINDS if found[kind] == 0} == races.MISSED
-    assert all(found[kind] in (0, 4) for kind in races.KINDS), found
+    assert [kind for kind in races.KINDS if found[kind] < 4] == []
     assert not [one for one in seen if one.false_alarm]
 
 

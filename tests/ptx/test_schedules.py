@@ -32,6 +32,17 @@ RACY = {
         if (blockIdx.x == 0) p[t] = t + 1; else p[t] = p[threadIdx.x]; }""",
         None,
     ),
+    "no __syncwarp between lanes": (
+        """(int *out) { __shared__ int x[256]; const int t = threadIdx.x;
+        x[t] = t; asm volatile("" ::: "memory"); /**/ out[blockIdx.x * 256 + t] = x[t ^ 1]; }""",
+        "__syncwarp();",
+    ),
+    "a block reads while others count": (
+        """(int *out) { const int t = threadIdx.x; __shared__ int before; if (t == 0) out[0] = 0;
+        __syncthreads(); atomicAdd(out + 512 + blockIdx.x, t); /**/ if (t == 0) before = out[512 + blockIdx.x];
+        __syncthreads(); out[1024 + blockIdx.x * 256 + t] = before; }""",
+        "__syncthreads();",
+    ),
     "a copy that is not waited for": (
         """(int *out) { __shared__ int4 x[256]; const int t = threadIdx.x;
         __pipeline_memcpy_async(&x[t], (int4 *)out + 1024 + t, 16); __pipeline_commit(); /**/
@@ -83,6 +94,26 @@ def test_a_finding_names_the_lines_of_a_schedule_with_few_changes():
     assert "schedule" in found.message
     assert "where warp 0 of block" in found.message
     assert "has to wait, while warp 0 of block" in found.message
+
+
+def test_orders_are_aimed_at_lanes_of_a_warp():
+    body, _ = RACY["no __syncwarp between lanes"]
+    [found] = [one for one in launched(body, schedules=64) if one.kind == KIND]
+    assert "where lanes of warp" in found.message
+    assert "have to wait for the others" in found.message
+    kernel = Program(compile_cuda(HEAD + body, "k").ptx)["k"]
+    for seed in range(64):
+        out = np.arange(16 * 1024, dtype=np.int32)
+        kernel.launch(4, 256, (out,), schedule=seed)
+        assert np.array_equal(out[:256], np.arange(256) ^ 1), "an order at random parts no lanes"
+
+
+def test_an_aim_that_no_warp_reaches_changes_nothing():
+    kernel = Program(compile_cuda(HEAD + RACY["no barrier after a store to shared memory"][0], "k").ptx)["k"]
+    last = len(kernel.decoded.code) + 5
+    report = kernel.launch(1, 32, (np.zeros(1024, dtype=np.int32),), schedule=0, aims=[(last, 1)])
+    assert report.order is not None
+    assert report.order.changes == 0
 
 
 def test_a_fault_that_one_order_shows_names_its_seed():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from test_suite_mutants import REDUNDANT
 
 from workbench import ptx
 from workbench.errors import KernelFault, KernelTimeout
+from workbench.ptx.aims import Aim, aimed, aims_of
 
 PAGE = Path(ptx.__file__).with_name("CHECKS.md")
 RACY = [one for one in mutants(SAMPLES) if EXPECTED[one.kind] & RACES and one.name not in REDUNDANT]
@@ -20,6 +22,7 @@ ROWS = {kind: [one for one in RACY if one.kind == kind] for kind in dict.fromkey
 TWO_ORDERS = [{"threads": 1, "last_warp_first": other, "copies_early": other} for other in (False, True)]
 SPINS = 3_000_000
 SEEDS = 64
+ACCESS = re.compile(r"(ld|st|atom|red)\.(volatile\.|relaxed\.)?\w*\.?(global|shared)")
 
 
 def built(group: list[Mutant]) -> Iterator[tuple[ptx.Program, Mutant]]:
@@ -30,29 +33,53 @@ def built(group: list[Mutant]) -> Iterator[tuple[ptx.Program, Mutant]]:
         yield from ((program, one) for one in of_file)
 
 
-def is_wrong(program: ptx.Program, mutant: Mutant, **order: object) -> bool:
-    """Whether some size gives a wrong value, a fault or no end in an order."""
+def is_wrong(program: ptx.Program, mutant: Mutant, size: int, **order: object) -> bool:
+    """Whether a size gives a wrong value, a fault or no end in an order."""
     try:
-        return any(
-            run(program, mutant.entry, mutant.sample.case(size), instruction_limit=SPINS, **order).wrong()
-            for size in mutant.sample.mutant_sizes
-        )
+        return bool(run(program, mutant.entry, mutant.sample.case(size), instruction_limit=SPINS, **order).wrong())
     except (KernelFault, KernelTimeout):
         return True
+
+
+def aims_at(program: ptx.Program, mutant: Mutant, size: int) -> list[Aim]:
+    """Return what `schedules` aims at: the races of a checked run in the usual order."""
+    try:
+        done = run(program, mutant.entry, mutant.sample.case(size), instruction_limit=SPINS, checks=True)
+    except (KernelFault, KernelTimeout):
+        return []
+    return aims_of(program[mutant.entry], done.report.findings)
+
+
+def is_shown(program: ptx.Program, mutant: Mutant, *, aiming: bool) -> bool:
+    for size in mutant.sample.mutant_sizes:
+        aims = aims_at(program, mutant, size) if aiming else []
+        if any(is_wrong(program, mutant, size, schedule=seed, aims=aimed(seed, aims)) for seed in range(SEEDS)):
+            return True
+    return False
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ROWS)
 def test_the_page_has_the_counts_of_mutants_that_an_order_shows(kind: str):
-    two = many = 0
+    two = many = aimed_at = 0
     for program, mutant in built(ROWS[kind]):
-        two += any(is_wrong(program, mutant, **order) for order in TWO_ORDERS)
-        many += any(is_wrong(program, mutant, schedule=seed) for seed in range(SEEDS))
-    assert f"| {kind} | {len(ROWS[kind])} | {two} | {many} |" in PAGE.read_text()
+        sizes = mutant.sample.mutant_sizes
+        two += any(is_wrong(program, mutant, size, **order) for size in sizes for order in TWO_ORDERS)
+        many += is_shown(program, mutant, aiming=False)
+        aimed_at += is_shown(program, mutant, aiming=True)
+    assert f"| {kind} | {len(ROWS[kind])} | {two} | {many} | {aimed_at} |" in PAGE.read_text()
 
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("mutant", untouched(SAMPLES), ids=lambda mutant: mutant.sample.kernel)
 def test_right_kernels_are_right_in_every_order(mutant: Mutant):
+    """At random, and with lanes, warps and blocks that wait before accesses of memory."""
     program = build([mutant])
-    assert not [seed for seed in range(8) if is_wrong(program, mutant, schedule=seed)]
+    code = program[mutant.entry].decoded.code
+    accesses = [pc for pc, step in enumerate(code) if step.statement and ACCESS.match(step.statement.opcode)]
+    for size in mutant.sample.mutant_sizes:
+        for seed in range(8):
+            assert not is_wrong(program, mutant, size, schedule=seed), seed
+        for seed in range(24):
+            aim = accesses[seed // 3 * len(accesses) // 8], seed % 3
+            assert not is_wrong(program, mutant, size, schedule=seed, aims=[aim]), (seed, aim)

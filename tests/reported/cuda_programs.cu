@@ -21,6 +21,46 @@ template <int FORM> __global__ void last_block(float* out, float* partial, unsig
 }
 FORMS_4(last_block)
 
+// Blocks count into one histogram, wait for each other, and read it: all have to choose the same bin. 1: the barrier is
+// missing before a thread announces its block, whose other warps may still have to count. It reads with plain loads what
+// others change by atomics, in global memory, which compute-sanitizer's racecheck does not watch.
+// https://github.com/flashinfer-ai/flashinfer/issues/4126, https://github.com/flashinfer-ai/flashinfer/pull/5251
+template <int FORM> __global__ void agreed_bin(int* bins, unsigned* counts, unsigned* arrived, const float* x) {
+  const int i = x[blockIdx.x * blockDim.x + threadIdx.x];
+  atomicAdd(counts + (i & 32 ? 7 : i % 32 == 0), 1u);  // agreed_bin: count
+  if (FORM == 0) __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicAdd(arrived, 1u);
+    while (*(volatile unsigned*)arrived < gridDim.x) {}  // agreed_bin: wait
+    __threadfence();
+  }
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  const unsigned count = counts[threadIdx.x];  // agreed_bin: read
+  const unsigned most = __reduce_max_sync(0xffffffff, count);
+  const unsigned full = __ballot_sync(0xffffffff, count == most);
+  if (threadIdx.x == 0) bins[blockIdx.x] = __ffs(full) - 1;
+}
+FORMS_2(agreed_bin)
+
+// A sum in a loop with compare-and-swap. Its first, plain load races with the others' swaps; an old value only costs a
+// turn. 1: a block stores what it has computed, and no swap asks whether the value was old.
+// https://docs.nvidia.com/cuda/cuda-c-programming-guide/#atomic-functions
+template <int FORM> __global__ void swapped_sum(float* total, const float* x) {
+  auto* word = (unsigned*)total;
+  unsigned seen = *word, old;  // swapped_sum: first load
+  if (FORM == 1 && blockIdx.x == 1) {
+    *total = __uint_as_float(seen) + x[threadIdx.x];  // swapped_sum: store
+    return;
+  }
+  do {
+    old = seen;
+    seen = atomicCAS(word, old, __float_as_uint(__uint_as_float(old) + x[threadIdx.x]));  // swapped_sum: swap
+  } while (seen != old);
+}
+FORMS_2(swapped_sum)
+
 // One warp sums 64 values in shared memory. 1: volatile in the place of __syncwarp(), 2: nothing in its place.
 // https://github.com/CanReader/FastNN/issues/8, https://github.com/NVIDIA/Fuser/pull/489,
 // https://github.com/kaldi-asr/kaldi/pull/3211

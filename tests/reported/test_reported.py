@@ -23,6 +23,7 @@ from workbench.driver.simulated import current
 from workbench.errors import KernelFault, PredictedTimeWarning
 from workbench.ops.declared.elsewhere import CHANGES
 from workbench.ptx import Finding
+from workbench.ptx.schedules import KIND
 
 HERE = Path(__file__).parent
 SOURCES = {
@@ -54,13 +55,18 @@ UNAWAITED, PROXY = "cp.async data read before wait", "missing fence.proxy.async"
 VOLATILE, UNDEFINED = "volatile access without __syncwarp", "undefined shuffle value"
 ENDED, PLACES = "barrier that threads have ended before", "barrier at several places"
 IN_USE, NO_ACQUIRE = "tensor map changed while a copy reads it", "missing fence.proxy.tensormap"
-OVERLAP = "missing griddepcontrol.wait"
+OVERLAP, CONFIRMED = "missing griddepcontrol.wait", "plain load that an atomic confirms"
+LATER = "wait for a block that starts later"
 
 CUDA = [
     Case("last_block", 0),
     Case("last_block", 1, {"global race": ("store", "load")}),
     Case("last_block", 2, notes={"missing acquire fence": ("load",)}),
     Case("last_block", 3, {"global race": ("store", "load")}),
+    Case("agreed_bin", 0, notes={LATER: ("wait",)}),
+    Case("agreed_bin", 1, {"global race": ("count", "read")}, {LATER: ("wait",)}),
+    Case("swapped_sum", 0, notes={CONFIRMED: ("first load", "swap")}),
+    Case("swapped_sum", 1, {"global race": ("store", "first load", "swap")}, {CONFIRMED: ("first load", "swap")}),
     Case("warp_sum", 0),
     Case("warp_sum", 1, notes={VOLATILE: ("add",)}),
     Case("warp_sum", 2, {"warp race": ("add",)}),
@@ -145,6 +151,8 @@ TRITONS = [
     Case("scalar_branch", 0),
     Case("same_value_of_blocks", 0),
     Case("same_value_of_blocks", 1, {"global race": ("store",)}),
+    Case("count_of_programs", 0),
+    Case("count_of_programs", 1, {"global race": ("add", "load")}),
     Case("bytes_by_inline_asm", 0),
     Case("signed_reductions", 0),
     Case(
@@ -209,6 +217,10 @@ def given(case: Case, kept: list[torch.Tensor]) -> tuple[int, int, list[Any]]:
     match case.program:
         case "last_block":
             return 8, 8, [y, torch.zeros(8), torch.zeros(1, dtype=torch.int32), x]
+        case "agreed_bin":
+            return 4, 64, [torch.zeros(4, dtype=torch.int32), *torch.zeros(2, 32, dtype=torch.int32), x]
+        case "swapped_sum":
+            return 3, 32, [torch.zeros(1), x]
         case "divergent":
             return 1, 64, [y, x, 64]
         case "tail_sum":
@@ -368,6 +380,19 @@ def rows() -> list[Any]:
 @pytest.mark.parametrize("check", rows())
 def test_the_verdict_is_the_expected_one(check: Callable[[], None]) -> None:
     check()
+
+
+# Races that change values in some order; missing fences and barriers that threads miss change none on this machine.
+SHOWN = {"agreed_bin": 1, "warp_sum": 2, "divergent": 2, "put_back": 1}
+
+
+@pytest.mark.parametrize("program", SHOWN)
+def test_an_order_shows_what_a_race_does_to_values(program: str) -> None:
+    for form, shown in ((0, False), (SHOWN[program], True)):
+        grid, block, args = given(Case(program, form), [])
+        kernel = loaded("cuda")[f"{program}<{form}>"]
+        report = wb.check_kernel(kernel, grid=grid, block=block, args=args, schedules=8)
+        assert any(one.kind == KIND for one in report.findings) == shown, report
 
 
 def test_every_form_is_in_the_table() -> None:

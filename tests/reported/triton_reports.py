@@ -113,6 +113,23 @@ def same_value_of_blocks(form: int) -> Results:
 
 
 @triton.jit
+def count_programs(total, seen, PLAIN: tl.constexpr):
+    tl.atomic_add(total, 1)  # count_of_programs: add
+    now = tl.load(total) if PLAIN else tl.atomic_add(total, 0)  # count_of_programs: load
+    tl.store(seen + tl.program_id(0), now > tl.program_id(0))
+
+
+def count_of_programs(form: int) -> Results:
+    """Programs count themselves and ask how many there are. 1: by a plain load, beside the others' atomics.
+
+    https://github.com/flashinfer-ai/flashinfer/issues/4126, https://github.com/vllm-project/vllm/pull/41444
+    """
+    total, seen = torch.zeros(1, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
+    count_programs[(4,)](total, seen, form)
+    return total.tolist(), [4]
+
+
+@triton.jit
 def unpack(out, x):
     a, b, c, d = tl.inline_asm_elementwise(
         "{ .reg .b8 t<4>; mov.b32 {t0, t1, t2, t3}, $4; cvt.u32.u8 $0, t0; cvt.u32.u8 $1, t1;"

@@ -10,15 +10,20 @@ from typing import Any
 
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.service.judging import Work, record
+from workbench.service.progress import write_stages
+from workbench.service.stages import VerdictStage
 
 
 def fake(work: Work) -> dict[str, Any]:
-    """Obey a text: an outcome, ``sleep``, ``die``, ``fail``, or ``wait FILE``; ``log FILE`` first notes the call."""
-    outcome = "ok"
+    """Obey a text: an outcome, ``stage``, ``sleep``, ``die``, ``fail``, ``wait FILE``; ``log FILE`` notes the call."""
+    outcome, stages = "ok", []
     for word, _, rest in (line.partition(" ") for line in work.text.splitlines()):
         if word == "log":
             with Path(rest).open("a") as file:
                 file.write(f"{work.text.splitlines()[-1]}\n")
+        elif word == "stage":
+            stages.append(VerdictStage(rest, "passed", 1.0, 0.5))
+            write_stages(work.told, stages)
         elif word == "sleep":
             time.sleep(float(rest))
         elif word == "wait":

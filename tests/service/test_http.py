@@ -75,14 +75,21 @@ def test_problems_are_listed_without_what_they_judge_by(faked):
     assert "out" in listed["puzzle/guard"]["statement"]
 
 
-def test_states_are_streamed(faked, tmp_path):
-    ticket = submitted(faked, f"wait {tmp_path / 'gate'}\noutcome race")
-    with faked.stream("GET", f"/tickets/{ticket['ticket']}/events", headers=TRAINER) as answer:
-        (tmp_path / "gate").touch()
-        lines = [line for line in answer.iter_lines() if line]
+def test_states_and_the_stages_of_a_judgement_under_way_are_streamed(faked, tmp_path):
+    gates = [tmp_path / "first", tmp_path / "second"]
+    ticket = submitted(faked, f"stage parses\nwait {gates[0]}\nstage imports\nwait {gates[1]}\noutcome race")
+    path = f"/tickets/{ticket['ticket']}"
+    lines = []
+    with faked.stream("GET", f"{path}/events", headers=TRAINER) as answer:
+        for gate, stages in zip(gates, (["parses"], ["parses", "imports"]), strict=True):
+            while [one["name"] for one in faked.get(path, headers=TRAINER).json()["stages"]] != stages:
+                time.sleep(0.01)
+            gate.touch()
+        lines += [line for line in answer.iter_lines() if line]
     names = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
-    assert names[-1] == "done"
-    assert set(names) <= {"queued", "running", "done"}
+    assert names in (["queued", "running", "stages", "stages", "done"], ["running", "stages", "stages", "done"])
+    seen = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    assert [[stage["seconds"] for stage in one["stages"]] for one in seen[-3:-1]] == [[0.5], [0.5, 0.5]]
     last = json.loads(lines[-1].removeprefix("data: "))
     assert (last["outcome"], last["ok"]) == ("race", False)
 
@@ -231,7 +238,11 @@ def test_solutions_in_kernelbenchs_format(tmp_path):
 def without_times(body: dict) -> dict:
     """A ticket without its id and without seconds; what the time limit stopped says how busy the machine was."""
     text = json.dumps({name: body[name] for name in ("outcome", "reward", "stages", "judgement")})
-    loaded = json.loads(text, object_hook=lambda one: one | {"seconds": 0} if "seconds" in one else one)
+    loaded = json.loads(text, object_hook=_timeless)
     if body["outcome"] != "timeout":
         return loaded
     return {"outcome": loaded["outcome"], "reward": loaded["reward"]}
+
+
+def _timeless(one: dict) -> dict:
+    return one | {name: 0 for name in ("seconds", "stage_seconds") if name in one}

@@ -45,7 +45,11 @@ def told(body: dict) -> object:
     if body["outcome"] == "timeout":
         return body["outcome"], body["reward"]
     kept = {name: body[name] for name in ("outcome", "message", "reward", "stages", "judgement")}
-    return json.loads(json.dumps(kept), object_hook=lambda one: one | ({"seconds": 0} if "seconds" in one else {}))
+    return json.loads(json.dumps(kept), object_hook=_timeless)
+
+
+def _timeless(one: dict) -> dict:
+    return one | {name: 0 for name in ("seconds", "stage_seconds") if name in one}
 
 
 @pytest.mark.long

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,13 @@ from fenced import block
 
 from workbench.errors import ArgumentError
 from workbench.judge import OUTCOMES, Judgement, Verdict
-from workbench.service import JudgingOptions, Problems, ServiceResult, VerdictStage, staged
+from workbench.judge.many import JudgingTask
+from workbench.judge.on_the_way import tell
+from workbench.judge.verdict import KernelProof
+from workbench.service import JudgingOptions, Problems, ServiceResult, VerdictStage, judging, staged
+from workbench.service.judging import Work
 from workbench.service.rewards import CHEATS, WEIGHTS, reward_of
-from workbench.service.stages import FAILS, NOT_THE_CANDIDATE, STAGES, stages_of
+from workbench.service.stages import FAILS, NOT_THE_CANDIDATE, STAGES, stages_of, stages_so_far
 from workbench.service.static_stages import FORBIDDEN, static_stages
 
 PAGE = (Path(__file__).parents[2] / "docs" / "SERVICE.md").read_text()
@@ -50,16 +56,24 @@ def test_every_outcome_fails_a_stage_or_reports_about_the_problem():
     assert {*FAILS, *NOT_THE_CANDIDATE, "ok"} == set(OUTCOMES)
     assert set(CHEATS) < set(OUTCOMES)
     assert set(WEIGHTS) == set(STAGES)
-    assert sum(WEIGHTS.values()) == pytest.approx(1)
+    assert sum(WEIGHTS.values()) - WEIGHTS["proved"] == pytest.approx(1)
 
 
-@pytest.mark.parametrize("outcome", [one for one in FAILS if one != "wrong_elsewhere"])
+@pytest.mark.parametrize("outcome", [one for one in FAILS if one not in ("wrong_elsewhere", "refuted")])
 def test_stages_before_the_failure_pass_and_those_behind_it_are_not_reached(outcome):
-    found = result(verdict(outcome, "why"))
+    times = {"compiles": 1.0, "launches": 2.0, "clean": 4.0, "right": 8.0}
+    found = result(verdict(outcome, "why", stage_seconds=times))
     at = STAGES.index(FAILS[outcome])
-    assert [one.status for one in found.stages] == ["passed"] * at + ["failed"] + ["not_reached"] * (7 - at)
+    assert [one.status for one in found.stages if one.name != "proved"] == [
+        *["passed"] * at, "failed", *["not_reached"] * (7 - at)
+    ]  # fmt: skip
     assert found.stages[at].message == f"{outcome}: why"
-    assert found.stages[at].seconds == 0.5
+    assert sum(one.seconds or 0 for one in found.stages) == 15
+    assert {one.status for one in found.stages if one.seconds is None} <= {"not_reached", "skipped"}
+
+
+def test_a_record_of_an_older_version_has_its_seconds_at_the_last_stage():
+    assert [one.seconds for one in result(verdict("race")).stages] == [0, 0, None, None, 0.5, None, None, None, None]
 
 
 def test_what_ends_while_it_is_loaded_does_not_compile():
@@ -69,18 +83,75 @@ def test_what_ends_while_it_is_loaded_does_not_compile():
 
 def test_a_part_of_the_cases_gives_a_part_of_the_score():
     found = result(verdict("ok"), verdict("race"), verdict("wrong_result"), verdict("ok"))
-    assert [one.score for one in found.stages] == [1, 1, 1, 1, 0.75, 0.5, 0, 0]
+    assert [one.score for one in found.stages] == [1, 1, 1, 1, 0.75, 0.5, 0, None, 0]
 
 
 def test_changed_inputs_and_times_have_scores():
     times = {"predicted_seconds": 4e-6, "torch_compile_seconds": 3e-6}
     own = verdict("ok", elsewhere=("zero", "tied", "nan"), **times)
     right = result(own)
-    assert (right.stages[6].score, right.stages[7].score) == (1, 0.75)
-    assert "0.75 times as fast" in right.stages[7].message
+    assert (right.stages[6].score, right.stages[8].score) == (1, 0.75)
+    assert "0.75 times as fast" in right.stages[8].message
     wrong = result(own, verdict("wrong_elsewhere", "for -inf"))
-    assert (wrong.stages[6].score, wrong.stages[6].message, wrong.stages[7].status) == (0.75, "for -inf", "not_reached")
+    assert (wrong.stages[6].score, wrong.stages[6].message, wrong.stages[8].status) == (0.75, "for -inf", "not_reached")
     assert result(verdict("ok")).stages[6].status == "skipped"
+
+
+def proof(status: str) -> KernelProof:
+    return KernelProof("k", status, "all sizes", f"k: {status}\n  more", f"{status} for all n")
+
+
+def test_proofs_are_a_stage_of_their_own_with_a_part_for_what_nobody_knows():
+    own = [verdict("ok", proofs=(proof("proved"), proof("proved"))), verdict("ok", proofs=(proof("unknown"),))]
+    known, unknown = result(own[0]).stages[7], result(*own).stages[7]
+    assert (known.status, known.score, known.message) == ("passed", 1, "k: proved for all n")
+    assert (unknown.status, unknown.score) == ("passed", pytest.approx(5 / 6))
+    assert unknown.message == "k: unknown for all n"
+    wrong = result(verdict("ok", proofs=(proof("refuted"),)), verdict("refuted", "at n = 5"))
+    assert [one.status for one in wrong.stages[4:]] == ["passed", "passed", "skipped", "failed", "not_reached"]
+    assert wrong.stages[7].score == 0
+    assert staged(wrong) < staged(result(own[1])) < staged(result(own[0])) == 1
+    assert result(verdict("race", proofs=(proof("proved"),))).stages[7].status == "passed"
+
+
+def test_stages_end_when_all_that_was_heard_has_come_so_far():
+    ok, race = verdict("ok", stage_seconds={"compiles": 1.0, "clean": 2.0}), verdict("race")
+    assert stages_so_far(PARSED, []) == PARSED
+    begun = stages_so_far(PARSED, [("compiles", ok)])
+    assert [(one.name, one.status, one.seconds) for one in begun[2:]] == [("compiles", "passed", 1.0)]
+    found = stages_so_far(PARSED, [("right", ok), ("compiles", ok)])
+    assert [one.name for one in found] == list(STAGES[:6])
+    assert [one.status for one in stages_so_far(PARSED, [("right", ok), ("right", race)])][3:] == [
+        "passed",
+        "failed",
+        "failed",
+    ]
+
+
+def test_a_worker_writes_the_stages_of_a_judgement_under_way(tmp_path, monkeypatch):
+    told = tmp_path / "told.json"
+    seen = []
+
+    def judged(task: JudgingTask) -> Judgement:
+        found = [
+            verdict("ok", "", seeds=(5,), stage_seconds={"compiles": 1.0}),
+            verdict("race", "seed 5, at 0x7f0000000000"),
+        ]
+        for stage, one in zip(("compiles", "right"), found, strict=True):
+            seen.append(json.loads(told.read_text()))
+            tell(stage, one)
+        return Judgement("op", "", (found[1],))
+
+    monkeypatch.setattr(judging, "judged", judged)
+    work = Work("a" * 64, JudgingTask(b"", "", None, {}, {}, 0), "import torch", "python", FORBIDDEN, told)
+    result = judging.result_of("op", judging.judge_work(work))
+    seen.append(json.loads(told.read_text()))
+    assert [[one["name"] for one in stages] for stages in seen] == [
+        ["parses", "imports"], ["parses", "imports", "compiles"], list(STAGES[:6])
+    ]  # fmt: skip
+    assert [VerdictStage(**one) for one in seen[-1]] == list(result.stages[:6])
+    assert seen[-1][4]["message"] == "race: a seed, at an address"
+    judging.judge_work(replace(work, told=tmp_path / "elsewhere" / "told.json"))  # a worker on another machine
 
 
 def test_rewards_rise_with_the_stages_and_cheats_get_none():

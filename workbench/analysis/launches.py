@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.seen_launches import SeenLaunches
 from workbench.errors import ArgumentError, HostCallFault
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class RecordedLaunch:
 class Launches:
     """Launches of a process or of a block of code, in order; several threads may add to it.
 
-    With ``keep_all`` launches that are alike keep their counts too.
+    With ``keep_all`` launches that are alike keep their counts too. ``seen`` has what proofs need, if a watch fills it.
     """
 
     def __init__(self, keep_all: bool = False) -> None:
@@ -86,6 +87,7 @@ class Launches:
         self.faults: list[KernelFault] = []
         self.host_calls: list[HostCall] = []
         self.refused: list[RefusedLaunch] = []
+        self.seen = SeenLaunches()
         self._first: dict[tuple[object, ...], int] = {}
 
     def add(

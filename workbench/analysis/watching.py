@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.device_models import model_of_arch
+from workbench.analysis.device_models import device_model, model_of_arch
 from workbench.analysis.launches import Launches
+from workbench.analysis.seen_launches import SeenLaunches, seen
 from workbench.base.architectures import plain_arch
 from workbench.base.time_limit import IDLE_SECONDS
 from workbench.errors import KernelFault
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from workbench.analysis.launches import RecordedLaunch
     from workbench.analysis.refused_launches import RefusedLaunch
     from workbench.ptx import Finding, LaunchReport
+    from workbench.ptx.launch import MachineLaunch
     from workbench.ptx.options import LaunchOptions
     from workbench.toolchain import CompiledKernel
 
@@ -35,7 +38,7 @@ class Watch:
     do nothing, and their kernels' names are added to it. ``model`` is the GPU for which times are predicted, if the
     kernel is compiled for its architecture. ``fmad``, ``schedules`` and ``first_schedule`` are those of
     `LaunchOptions`. With ``last_warp_first`` the warps of a block take turns in the opposite order, asynchronous
-    copies land at once, and the clocks are those of a GPU.
+    copies land at once, and the clocks are those of a GPU. ``seen`` keeps the launches for proofs.
     """
 
     launches: Launches
@@ -50,6 +53,7 @@ class Watch:
     schedules: int = 0
     first_schedule: int = 0
     last_warp_first: bool = False
+    seen: SeenLaunches | None = None
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:
@@ -74,6 +78,19 @@ class Watch:
             seconds_limit=seconds,
             idle_limit=IDLE_SECONDS if seconds is None and options.idle_limit is None else options.idle_limit,
         )
+
+    @property
+    def names_arrays(self) -> bool:
+        """True if clients should name the tensors that they pass (`workbench.driver.passed_tensors`)."""
+        return self.checks or self.seen is not None
+
+    def see(
+        self, kernel: CompiledKernel, launch: MachineLaunch, names: Sequence[str] = (),
+        arrays: Mapping[int, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Keep a launch that is about to run, if launches are kept for proofs; see `seen`."""
+        if self.seen is not None:
+            self.seen.add(seen(kernel, launch, names, arrays))
 
     def keep(
         self, kernel: CompiledKernel, report: LaunchReport, notes: Sequence[str] = (), model: DeviceModel | None = None,
@@ -120,3 +137,25 @@ def watch(one: Watch | None) -> None:
 def watched() -> Watch | None:
     """Return the watch of this process, if there is one."""
     return _watch
+
+
+@contextmanager
+def seeing(launches: SeenLaunches) -> Iterator[None]:
+    """Keep the launches within the block for proofs, in all threads, beside what the process is watched for."""
+    before = watched()
+    watch(Watch(Launches(), device_model(), seen=launches) if before is None else replace(before, seen=launches))
+    try:
+        yield
+    finally:
+        watch(before)
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Leave the launches within the block unwatched, in all threads."""
+    before = watched()
+    watch(None)
+    try:
+        yield
+    finally:
+        watch(before)

@@ -194,13 +194,14 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
         ),
         "check": ("workbench check OP --json", {}),
         "prove": (
-            "workbench prove OP --json",
+            "workbench prove OP|PROGRAM --json",
             {
                 "proofs": _list(
                     _object(
                         _each(_TEXT, "kernel status grid overflow")
                         | _each(_list(_TEXT), "preconditions reasons")
-                        | {"properties": _map(_TEXT), "questions": _WHOLE, "counterexamples": _list(_COUNTEREXAMPLE)}
+                        | {"properties": _map(_TEXT), "questions": _WHOLE, "counterexamples": _list(_COUNTEREXAMPLE)},
+                        later=_each(_TEXT, "scope reading remark") | {"launches": _WHOLE},
                     )
                 ),
             },

@@ -24,11 +24,12 @@ from workbench.analysis.check_report import said_by_ptxas
 from workbench.analysis.device_models import device_model
 from workbench.analysis.host_calls import HostCall
 from workbench.analysis.watching import watched
+from workbench.driver.argument_names import names_of
 from workbench.driver.client_memory import HookRead, LaunchMemory, MemoryRecords
 from workbench.driver.images import resources_of
 from workbench.driver.linking import linked
 from workbench.driver.observing import observed
-from workbench.driver.passed_tensors import passed_extents
+from workbench.driver.passed_tensors import passed_extents, passed_tensors
 from workbench.driver.refusals import HookRefusal, Refusals
 from workbench.errors import (
     ArgumentError,
@@ -320,11 +321,15 @@ class Machine:
         try:
             parameters = ctypes.string_at(launch.parameters, launch.parameter_bytes)
             (rows, of_host), heap = self._allocations_of(launch), self._heap(launch, kernel)
-            extents = passed_extents(kernel.entry.parameters, parameters) if options.checks else {}
+            wanted = options.checks or (watch is not None and watch.seen is not None)
+            extents = passed_extents(kernel.entry.parameters, parameters) if wanted else {}
             memory = LaunchMemory(rows, heap, kernel, parameters, self._records, extents, of_host)
             if self._follows_writes:
                 self._records.use(memory)
             bound = kernel.bind_packed(grid, block, parameters, memory, options, shared)
+            if watch is not None and watch.seen is not None:
+                passed = {at: one for at, (_, one) in passed_tensors(kernel.entry.parameters, parameters).items()}
+                watch.see(self._modules[launch.module].compiled(kernel.name), bound, names_of(kernel), passed)
             report, _ = observed(bound, failed=[] if watch is None else [watch.failed])
         except KernelFault as fault:
             self.last_fault, message = self._told(fault)

@@ -28,10 +28,10 @@ def passing(arguments: Iterable[tuple[str, Any]]) -> Iterator[None]:
     """Name the arguments of the launches within the block, among them tensors."""
     watch = watched()
     before = getattr(_passed, "tensors", ())
-    checked = watch is not None and watch.checks
-    if checked or recording.is_recorded():
+    wanted = watch is not None and watch.names_arrays
+    if wanted or recording.is_recorded():
         tensors = [(name, one) for name, one in _flat(arguments) if hasattr(one, "untyped_storage")]
-        if checked:
+        if wanted:
             _passed.tensors = tensors
         if recording.is_recorded():
             recording.log_passed(tensors)
@@ -46,16 +46,26 @@ def passed_extents(parameters: Sequence[Parameter], packed: bytes) -> dict[int, 
 
     Of several tensors at one address the largest counts.
     """
-    extents: dict[int, Extent] = {}
+    return {
+        position: Extent(name, low, high - low, text=described(tensor), filled=filled)
+        for position, (name, tensor) in passed_tensors(parameters, packed).items()
+        for low, high, filled in [span_of(tensor)]
+    }
+
+
+def passed_tensors(parameters: Sequence[Parameter], packed: bytes) -> dict[int, tuple[str, Any]]:
+    """Return name and tensor of the arguments that are addresses of named tensors, by position, the largest there."""
+    found: dict[int, tuple[str, Any]] = {}
+    sizes: dict[int, int] = {}
     for name, tensor in getattr(_passed, "tensors", ()):
         address = tensor.data_ptr()
         for position, parameter in enumerate(parameters):
             if parameter.size != 8 or struct.unpack_from("<Q", packed, parameter.offset)[0] != address:
                 continue
-            low, high, filled = span_of(tensor)
-            if position not in extents or high - low > extents[position].size:
-                extents[position] = Extent(name, low, high - low, text=described(tensor), filled=filled)
-    return extents
+            low, high, _ = span_of(tensor)
+            if position not in found or high - low > sizes[position]:
+                found[position], sizes[position] = (name, tensor), high - low
+    return found
 
 
 def _flat(arguments: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

@@ -1,10 +1,13 @@
 """The folder that builds use as their CUDA toolkit: our ``nvcc`` and ``nvidia-smi``, NVIDIA's headers, our libraries.
 
+``torch-c++`` is the host compiler with shorter headers, for builds of torch's extensions.
+
 Makefiles find it by ``CUDA_HOME``, CMake by asking its compiler. Apart from our programs and an empty
 ``libcudadevrt.a`` it holds only links, to NVIDIA's headers and programs and to the simulated driver's libraries.
 
-Its name is a hash of Python's path, of every link and of nvcc's date and size. A process that finds another nvcc has
-another folder, so that none changes under a build that is running.
+Its name is a hash of Python's path, of every link and of the dates and sizes of nvcc and the host compiler. A process
+that finds another nvcc has another folder, so that none changes under a build that is running. A compiler cache, which
+knows a compiler by its path and date, does not take one for another either.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import shutil
 import struct
 import sys
 import tempfile
@@ -27,7 +31,7 @@ from workbench.errors import MissingToolError
 from workbench.toolchain import nvcc, tools
 
 _SCRIPT = '#!/bin/sh\nexec "{python}" -m workbench.driver.clients.{module} "$@"\n'
-_PROGRAMS = {"nvcc": "nvcc", "nvidia-smi": "nvidia_smi", "ptxas": "ptxas"}
+_PROGRAMS = {"nvcc": "nvcc", "nvidia-smi": "nvidia_smi", "ptxas": "ptxas", "torch-c++": "torch_headers"}
 _ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
@@ -51,10 +55,15 @@ def toolkit_folder() -> Path:
 
 def _key(links: Mapping[str, Path]) -> str:
     parts = [sys.executable, *(f"{name} {target}" for name, target in sorted(links.items()))]
-    with contextlib.suppress(MissingToolError, OSError):
-        found = nvcc.program().stat()
-        parts.append(f"{found.st_size} {found.st_mtime_ns}")
+    for program in (nvcc.program, _host_compiler):
+        with contextlib.suppress(MissingToolError, OSError):
+            found = program().stat()
+            parts.append(f"{found.st_size} {found.st_mtime_ns}")
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:12]
+
+
+def _host_compiler() -> Path:
+    return Path(shutil.which("c++") or "c++")
 
 
 def _links() -> Iterator[tuple[str, Path]]:

@@ -11,7 +11,7 @@ from typing import Any
 from workbench.base.processes.output import KEPT_BYTES
 from workbench.base.processes.process import BadAnswer
 from workbench.judge.outcomes import OK, OUTCOMES
-from workbench.judge.verdict import Found, Verdict
+from workbench.judge.verdict import Found, KernelProof, Verdict
 
 _MAX_TEXT = 4_000
 _MAX_NOTES = 16
@@ -66,6 +66,10 @@ def _finding(one: Mapping[str, Any], sources: Mapping[str, str]) -> Found:
     return Found(**{**one, **texts, "block": tuple(one["block"]), "thread": tuple(one["thread"]), "source": source})
 
 
+def _proof(one: Mapping[str, str]) -> KernelProof:
+    return KernelProof(*(plain(one[name]) for name in ("kernel", "status", "scope", "text", "line")))
+
+
 def _line_of(text: str, number: int) -> str:
     lines = text.splitlines()
     return lines[number - 1].strip() if 0 < number <= len(lines) else ""
@@ -108,4 +112,7 @@ def verdict_of(
         "" if reference is None else plain(reference.message),
         found["printed"] if found.get("printed", 0) > KEPT_BYTES else 0,
         tuple(plain(note) for note in list(found.get("notes", ()))[:_MAX_NOTES] if isinstance(note, str)),
+        tuple(_proof(one) for one in found.get("proofs", ())),
+        {name: round(seconds, 6) for name, seconds in found.get("stage_seconds", {}).items()},
+        plain(found.get("exact", "")),
     )

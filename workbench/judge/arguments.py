@@ -1,12 +1,16 @@
-"""Checks of a judge's arguments, and its random seeds."""
+"""Checks of a judge's arguments, its random seeds, and the texts of what it judges."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from workbench.errors import ArgumentError
+from workbench.ops.variant import Variant
+from workbench.toolchain.source import MEMORY_LABEL
 
 SECONDS, MEMORY_MIB, SEEDS = 60.0, 4096, 2
 _LONGEST_SECONDS = 24 * 3600
@@ -42,3 +46,23 @@ def drawn(count: int) -> list[int]:
 def source_label(candidate: object) -> str | None:
     """Return the label of a candidate given as CUDA C++ text; None for a path."""
     return "CUDA C++ text" if isinstance(candidate, str) and "\n" in candidate else None
+
+
+def portable(variant: Variant) -> Variant:
+    """Return the variant without the kernels that it remembers."""
+    return replace(variant)
+
+
+def sources_of(request: Mapping[str, Any], variants: Sequence[Variant]) -> dict[str, str]:
+    """Return the texts that verdicts show lines of, by the names that findings give them.
+
+    These are the candidate's own file or text and the sources of the op's variants. A path in a candidate's PTX opens
+    no file.
+    """
+    given = request.get("candidate", request.get("source"))
+    if given is not None:
+        text = source_label(given) is not None
+        return {MEMORY_LABEL if text else Path(given).name: given if text else Path(given).read_text(errors="replace")}
+    files = {path for one in variants for path in one.files if path.is_file()}
+    texts = {path.name: path.read_text(errors="replace") for path in files}
+    return texts | {name: text for one in variants for name, text in one.texts.items()}

@@ -34,10 +34,11 @@ class _Guarded:
 
     @classmethod
     def empty(cls, size: int, beyond: int = 0) -> _Guarded:
-        """Allocate memory that starts ``beyond`` bytes behind a multiple of 512."""
+        """Allocate memory that starts ``beyond`` bytes behind a multiple of 512; the bytes around it are noise."""
         storage = torch.empty(size + 2 * GUARD + 2 * _ALIGNMENT, dtype=torch.uint8)
         start = GUARD + -(storage.data_ptr() + GUARD) % _ALIGNMENT + beyond
-        storage.copy_(_noise(storage.numel()))
+        for part in (storage[:start], storage[start + size :]):
+            part.copy_(_noise(part.numel()))
         return cls(storage, start, size)
 
     @classmethod
@@ -65,6 +66,7 @@ class _Guarded:
         """Allocate the memory of one new tensor."""
         made = torch.empty(tuple(shape), dtype=dtype, device="meta")
         guarded = cls.empty(made.nbytes)
+        guarded.storage[guarded.start : guarded.start + guarded.size] = _noise(guarded.size)
         tensor = torch.empty(made.shape if not made.numel() else 0, dtype=dtype)
         if made.numel():  # one without elements has no address
             place = guarded.start // made.element_size()
@@ -83,6 +85,12 @@ class _Guarded:
 
     def changed(self, but: Iterable[torch.Tensor]) -> torch.Tensor | None:
         """Return the bytes of the storage that have changed, except the elements of ``but``; None if none has."""
+        but = list(but)
+        if any(one.is_contiguous() and one.nbytes == self.size for one in but):
+            if not self.written_around():
+                return None  # there is nothing else in it
+        elif not but and torch.equal(self.storage, self.before):
+            return None
         found = self.storage != self.before
         for one in but:
             _bytes_of(found, one).fill_(False)
@@ -109,7 +117,7 @@ _random = torch.frombuffer(bytearray(os.urandom(1 << 16)), dtype=torch.uint8)
 
 
 def _noise(size: int) -> torch.Tensor:
-    return _random.repeat(-(-size // _random.numel()))[:size]
+    return (_random if size <= _random.numel() else _random.repeat(-(-size // _random.numel())))[:size]
 
 
 class Buffers:

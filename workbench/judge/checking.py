@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
 from workbench.analysis.check_report import CheckReport
+from workbench.analysis.seen_launches import SeenLaunches
+from workbench.analysis.watching import seeing
 from workbench.base.argument_kinds import checked_kinds
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS
 from workbench.judge.judge import Judge
+from workbench.judge.proving import EFFORT
 from workbench.judge.verdict import Judgement
-from workbench.launch.checking import check_kernel, is_kernel, refuse_for_a_kernel, refuse_for_an_op
+from workbench.launch.checking import (
+    ProvedLaunches,
+    check_kernel,
+    is_kernel,
+    refuse_for_a_kernel,
+    refuse_for_an_op,
+)
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Variant
 from workbench.toolchain import CompiledKernel
@@ -31,9 +41,12 @@ def check(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    exact: bool = False,
+    prove: bool = False,
+    proof: ProvedLaunches | None = None,
 ) -> Judgement: ...
 @overload
-def check(op: CompiledKernel | Callable[..., Any], **launch: Any) -> CheckReport: ...
+def check(op: CompiledKernel | Callable[..., Any], *, prove: bool = False, **launch: Any) -> CheckReport: ...
 @checked_kinds
 def check(
     op: str | Op | Any,
@@ -48,6 +61,9 @@ def check(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    exact: bool = False,
+    prove: bool = False,
+    proof: ProvedLaunches | None = None,
     **launch: Any,
 ) -> Judgement | CheckReport:
     """Judge an op's kernels without trusting them, or check one launch of a kernel; no GPU is needed, and none is used.
@@ -56,6 +72,7 @@ def check(
     does, whose docstring describes the arguments, on your own arguments and in this process::
 
         wb.check(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024))
+        wb.check(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024), prove=True)
 
     A kernel of an op is described (PTX, grid, block, arguments by name) in a process of its own, from shapes alone.
     Then seeds are drawn, and another process, which the candidate's code never enters, makes the inputs, puts each
@@ -88,6 +105,15 @@ def check(
         sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
             Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
             to other processes.
+        exact: also say of each right verdict whether its kernels are the same computation as the reference, by running
+            both on elements of a finite ring (docs/EXACT.md). It changes no outcome.
+        prove: also prove each kernel for all sizes that its launches stand for (`wb.prove`; seconds to a minute more).
+            One that is refuted gets a verdict of its own, ``"refuted"``; what is proved or unknown stands in the
+            case's verdict. Of a kernel's launch the report has the proof in one line; see ``workbench prove PROGRAM``
+            for how far it reaches.
+        proof: what ``wb.prove`` has proved of the op's kernels, or of this kernel. Launches of the same PTX that keep
+            its preconditions are not checked again for what it covers; a note tells what that is, or why all is
+            checked.
         launch: of a kernel its grid, block, args and what else `check_kernel` takes.
 
     Returns:
@@ -98,13 +124,17 @@ def check(
         ArgumentError: an argument that cannot be used, or cases whose answer is the same for every seed.
         UnknownNameError: no such op, case or variant.
         NoSandbox: a sandbox cannot be made here; the message says why.
+        MissingToolError: ``prove`` without Z3.
     """
     if is_kernel(op):
         refuse_for_a_kernel(
             check, candidate=candidate, variants=variants, cases=cases, config=config, seeds=seeds, seconds=seconds,
-            memory_mib=memory_mib, elsewhere=elsewhere, schedules=schedules, sandbox=sandbox,
+            memory_mib=memory_mib, elsewhere=elsewhere, sandbox=sandbox, exact=exact,
         )  # fmt: skip
-        return check_kernel(op, **launch)
+        if schedules:
+            launch |= {"schedules": schedules}
+        launch |= {"proof": proof}
+        return _proved_too(op, launch) if prove else check_kernel(op, **launch)
     refuse_for_an_op(check_kernel, launch)
     with Judge(
         op,
@@ -115,5 +145,20 @@ def check(
         elsewhere=elsewhere,
         schedules=schedules,
         sandbox=sandbox,
+        exact=exact,
+        prove=prove,
+        proof=proof,
     ) as judge:
         return judge.check(candidate, variants=variants, config=config)
+
+
+def _proved_too(kernel: Any, launch: Mapping[str, Any]) -> CheckReport:
+    """Check a launch of a kernel, and prove the kernel for the launches that this one stands for."""
+    from workbench.proof.launches import prove_launches
+    from workbench.proof.solver import require_solver
+
+    require_solver()
+    seen = SeenLaunches()
+    with seeing(seen):
+        report = check_kernel(kernel, **launch)
+    return replace(report, proofs=tuple(prove_launches(seen.take(), effort=EFFORT)))

@@ -59,6 +59,10 @@ class _WithOutcomes(click.Command):
 @click.option(
     "--schedules", default=0, metavar="N", help="Also run each case in N other orders of its blocks and warps."
 )
+@click.option("--exact", is_flag=True, help="Also say whether a right kernel is the same computation (docs/EXACT.md).")
+@click.option(
+    "--prove", is_flag=True, help="Also prove each kernel for all sizes that its launches stand for (docs/PROOFS.md)."
+)
 @click.option("--sandbox", is_flag=True, help="Run a candidate's code without network, files read-only (bubblewrap).")
 @pages_options
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
@@ -97,7 +101,7 @@ def _check_kernelbench(
 ) -> NoReturn:
     from workbench.judge import check_kernelbench, check_many
 
-    used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "all_configs")}
+    used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "all_configs", "exact")}
     used |= {"op": op is not None}
     unfit = [name for name, value in used.items() if value]
     if unfit:

@@ -54,6 +54,8 @@ class KernelLaunch:
     arguments: tuple[Argument, ...]
     scratch_bytes: int = 0
     """Scratch memory of each block in bytes, for the parameters behind ``arguments``."""
+    names: tuple[str, ...] = ()
+    """Names of the parameters, which proofs show for numbers."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,12 @@ def _launch(record: Mapping[str, Any], programs: int) -> KernelLaunch:
         _value(record, "shared_bytes", int),
         tuple(map(_argument, _list(record, "arguments", list))),
         _scratch(record),
+        _list(record, "names", str, _is_short_name) if "names" in record else (),
     )
+
+
+def _is_short_name(name: str) -> bool:
+    return name.isidentifier() and len(name) <= 80
 
 
 def _scratch(record: Mapping[str, Any]) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,32 @@ from workbench.base.progress import tracked
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge import confinement
 from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
-from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn, source_label
-from workbench.judge.nursery import DESCRIBE, RUN, Nursery, shared
+from workbench.judge.arguments import (
+    MEMORY_MIB,
+    SECONDS,
+    SEEDS,
+    check_limits,
+    checked_seeds,
+    drawn,
+    portable,
+    source_label,
+    sources_of,
+)
+from workbench.judge.nursery import DESCRIBE, RUN, Nursery, sandboxed, shared
+from workbench.judge.on_the_way import tell
 from workbench.judge.op_files import OpFiles
 from workbench.judge.outcomes import OK
+from workbench.judge.proving import refuted, unproved
 from workbench.judge.sandbox import command
+from workbench.judge.stage_seconds import StageSeconds
 from workbench.judge.verdict import Judgement, Verdict
+from workbench.launch.checking import ProvedLaunches, covered_by
 from workbench.ops import registry
 from workbench.ops.declared.elsewhere import CHANGES, InputChange
 from workbench.ops.declared.shapes import SIZES, SizeChange
 from workbench.ops.op import Op
 from workbench.ops.selection import fitted, listed, variants_of
-from workbench.ops.variant import Case, CudaVariant, Variant
-from workbench.toolchain.source import MEMORY_LABEL
+from workbench.ops.variant import Case, CudaVariant, TorchVariant, Variant
 
 _GRACE_SECONDS = 20.0
 """Seconds beyond the limit, which the machine keeps by itself, after which its process is ended."""
@@ -60,6 +73,9 @@ class Judge:
         elsewhere: bool = True,
         schedules: int = 0,
         sandbox: bool = False,
+        exact: bool = False,
+        prove: bool = False,
+        proof: ProvedLaunches | None = None,
     ):
         self.op = found = registry.get(op)
         given = found.judged_cases if cases is None else listed(cases)
@@ -69,8 +85,14 @@ class Judge:
         self.cases = [found.case(one) for one in given]
         self._seeds = checked_seeds(seeds)
         check_limits(seconds, memory_mib)
+        self._covered = pickle.dumps(covered_by(proof))
         self.seconds, self.memory_mib = float(seconds), memory_mib
-        self._changes, self._schedules, self._sandbox = elsewhere, schedules, sandbox
+        self._changes, self._schedules, self._sandbox, self._prove = elsewhere, schedules, sandbox, prove
+        self._exact = exact
+        if prove:
+            from workbench.proof.solver import require_solver
+
+            require_solver()
         if sandbox:
             command((), memory_mib)  # says what is missing
         elif reason := confinement.unavailable():
@@ -81,6 +103,7 @@ class Judge:
         self._files = OpFiles.of(found)
         self._trusted = False
         self._shipments: dict[Case, bytes] = {}
+        self._shipped_variants: dict[tuple[Variant, frozenset], bytes] = {}
         self._printed: dict[Nursery, int] = {}
         self._drawn_elsewhere: dict[Case, tuple[int, int]] = {}  # the seed and how many candidates have had it
         self._sources: Mapping[str, str] = {}  # of what is judged, as it was given to the judge
@@ -117,7 +140,7 @@ class Judge:
             )
         self._files = OpFiles.of(self.op)
         request, label, chosen = self._request(candidate, variants)
-        self._sources = _sources_of(request, chosen)
+        self._sources = sources_of(request, chosen)
         names = Path(label).name if label else ", ".join(one.name for one in chosen)
         self._all = {"variant": names, "case": ", ".join(case.name for case in self.cases), "config": {}}
         request |= {
@@ -140,18 +163,14 @@ class Judge:
 
     @contextlib.contextmanager
     def _describing(self, request: Mapping[str, Any]) -> Iterator[Nursery]:
-        """Yield the process that forks those in which a candidate's code runs; with a sandbox it is a new one."""
+        """Yield the process that forks those in which a candidate's code runs."""
         if not self._sandbox:
             yield self._nursery
             return
         files = [Path(one) for one in (request.get("candidate"), request.get("source")) if isinstance(one, str | Path)]
         readable = [Path(request["folder"]), *self._files.digests, *files, *(one.parent for one in files)]
-        nursery = Nursery(lambda folder: [*command(readable, self.memory_mib, folder)])
-        try:
-            nursery.start()
+        with sandboxed(readable, self.memory_mib) as nursery:
             yield nursery
-        finally:
-            nursery.close()
 
     def _op_changed(self, changed: Sequence[Path]) -> Verdict:
         names = ", ".join(one.name for one in changed)
@@ -167,7 +186,7 @@ class Judge:
         """Return the request that says what to load, the candidate's label, and the op's variants that it is about."""
         if candidate is None:
             chosen = self._chosen(variants)
-            return {"variants": [self._dumped(_portable(one)) for one in chosen]}, "", chosen
+            return {"variants": [self._dumped(portable(one)) for one in chosen]}, "", chosen
         text = str(candidate)
         if (label := source_label(candidate)) is not None:
             return self._with_source(candidate, label, variants)
@@ -197,11 +216,19 @@ class Judge:
             named = f"variants={first!r}; in a terminal --variant {first}"
             remedy = f"Name the one whose source the candidate's replaces: {named}."
             raise ArgumentError("variants", f"{names}, in CUDA C++", f"one of {self.op.name}", remedy)
-        return {"variants": [self._dumped(_portable(found[0]))], "source": source}, label, found
+        key = found[0], frozenset(self._files.digests.items())
+        if key not in self._shipped_variants:
+            self._shipped_variants = {key: self._dumped(portable(found[0]))}
+        return {"variants": [self._shipped_variants[key]], "source": source}, label, found
 
     def _dumped(self, value: object) -> bytes:
         """Serialize by value, the functions of the op's file included: no process reads that file again."""
         return by_value.dumps(value, self._files.modules)
+
+    def _formula(self) -> bytes | None:
+        """Return the op's first variant in plain torch, which exact comparison runs; None without one."""
+        found = next((one for one in self.op.variants if isinstance(one, TorchVariant)), None)
+        return None if found is None else self._dumped(portable(found))
 
     def _chosen(self, variants: Any) -> list[Variant]:
         if variants is not None:
@@ -239,14 +266,16 @@ class Judge:
         if request.get("variants") == []:
             yield self._verdict(about, no_kernel(self.op.name), started)
             return
-        child = nursery.fork(DESCRIBE, self.memory_mib)
+        child, waited = nursery.fork(DESCRIBE, self.memory_mib), StageSeconds()
         try:
-            child.request(request, self.seconds)
-            yield from self._judged(child, chosen, config, about, started)
+            with waited.of("compiles"):
+                child.request(request, self.seconds)
+            yield from self._judged(child, chosen, config, about, waited)
         except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
             outcome = {ProcessEnded: "crashed", ProcessTimeout: "timeout", BadAnswer: "invalid"}[type(error)]
             message = f"while it was loaded and described: {error}"
-            yield self._verdict(about, {"outcome": outcome, "message": message}, started)
+            found = {"outcome": outcome, "message": message, "stage_seconds": waited}
+            yield self._verdict(about, found, started)
         finally:
             child.end()
 
@@ -256,12 +285,17 @@ class Judge:
         chosen: Sequence[Variant],
         config: Mapping[str, Any] | str | None,
         about: dict,
-        started: float,
+        waited: StageSeconds,
     ) -> Iterator[Verdict]:
-        """Yield a verdict for each description that comes; ``about`` is kept up to date with what is waited for."""
-        answer = child.json(self.seconds)
+        """Yield a verdict for each description that comes.
+
+        ``about`` is kept up to date with what is waited for, and ``waited`` with the time since the latest description.
+        """
+        started = time.monotonic()
+        with waited.of("compiles"):
+            answer = child.json(self.seconds)
         if "failed" in answer:
-            yield self._verdict(about, failed(answer), started)
+            yield self._verdict(about, failed(answer) | {"stage_seconds": waited}, started)
             return
         variants = variant_names(answer)
         if not variants:
@@ -275,7 +309,8 @@ class Judge:
             for name, variant in described
             for case in self.cases
         ]
-        answer, count = child.json(self.seconds), 0
+        with waited.of("compiles"):
+            answer, count = child.json(self.seconds), 0
         for name, variant, case in expected:
             about |= {"variant": name, "case": case.name, "config": {}}
             if variant is not None and not variant.compiles:
@@ -290,38 +325,84 @@ class Judge:
                     raise BadAnswer(f"there are more than {_MAX_LINES:,} descriptions")
                 told = answer.get("config")
                 about["config"] = plain_config(told) if isinstance(told, dict) else {}
-                found = failed(answer) if "failed" in answer else self._outcome(case, answer, about["config"])
-                wrong = self._elsewhere(case, answer, found, about["config"])
-                yield self._verdict(about, found, started)
-                for one in wrong:
-                    yield self._verdict(about | {"case": f"{case.name}, {one['change']}"}, one, started)
+                yield from self._stages(case, answer, about, StageSeconds(waited), started)
                 started = time.monotonic()
-                answer = child.json(self.seconds)
+                waited.clear()
+                with waited.of("compiles"):
+                    answer = child.json(self.seconds)
+
+    def _stages(
+        self, case: Case, answer: dict, about: dict, seconds: StageSeconds, started: float
+    ) -> Iterator[Verdict]:
+        """Yield the verdict on one description, then those on inputs and sizes where it is wrong; tell each stage."""
+        config = about["config"]
+        found: dict[str, Any] = {"outcome": OK}
+
+        def verdict() -> Verdict:
+            return self._verdict(about, found | {"stage_seconds": dict(seconds)}, started)
+
+        def others(fields: Sequence[dict]) -> list[Verdict]:
+            return [self._verdict(about | {"case": f"{case.name}, {one['change']}"}, one, started) for one in fields]
+
+        if "failed" not in answer:
+            tell("compiles", verdict())
+        found = failed(answer) if "failed" in answer else self._outcome(case, answer, config)
+        seconds |= found.get("stage_seconds", {})
+        tell("right", verdict())
+        wrong = others(self._elsewhere(case, answer, found, config, seconds))
+        tell("elsewhere", verdict(), *wrong)
+        refuted = others(self._proved(case, answer, found, config, seconds))
+        tell("proved", verdict())
+        yield from (verdict(), *wrong, *refuted)
 
     def _outcome(self, case: Case, description: dict, config: Mapping[str, Any]) -> dict:
         """Judge a description in the trusted process."""
         request = {"description": description, "config": config, "memory": self.memory_mib << 20}
-        return self._judge(case, request | {"schedules": self._schedules})
+        request |= {"covered": self._covered, "schedules": self._schedules, "exact": self._exact}
+        return self._judge(case, request | ({"formula": self._formula()} if self._exact else {}))
 
     def _values(self, case: Case, variant: Variant, config: Mapping[str, Any] | str | None) -> dict:
         """Judge a variant in plain torch, one of the op's own, in the trusted process."""
         chosen = dict(config) if isinstance(config, Mapping) else variant.default_config(case.problem())
-        return self._judge(case, {"variant": self._dumped(_portable(variant)), "config": chosen})
+        return self._judge(case, {"variant": self._dumped(portable(variant)), "config": chosen})
 
     def _judge(self, case: Case, request: Mapping[str, Any]) -> dict:
         """Return the fields of a verdict; the seeds are drawn now, unless they were given."""
         seeds = drawn(self._seeds) if isinstance(self._seeds, int) else self._seeds
-        found = self._run({"case": self._shipped(case), "seeds": seeds, "seconds": self.seconds, **request})
+        spent = StageSeconds()
+        with spent.of("launches"):
+            found = self._run({"case": self._shipped(case), "seeds": seeds, "seconds": self.seconds, **request})
         if "error" in found:
             raise WorkbenchError(f"{self.op.name}, case {case.name!r}: the reference fails: {found['error']}")
-        return found | {"seeds": seeds}
+        return {"stage_seconds": spent, **found, "seeds": seeds}
 
-    def _elsewhere(self, case: Case, description: dict, found: dict, config: Mapping[str, Any]) -> list[dict]:
+    def _proved(
+        self, case: Case, description: dict, found: dict, config: Mapping[str, Any], seconds: StageSeconds
+    ) -> list[dict]:
+        """Prove the kernels: add the proofs to ``found``, and return the fields of a verdict if one is refuted."""
+        if not self._prove or "failed" in description or found.get("outcome") in ("unsupported", "invalid"):
+            return []
+        with seconds.of("proved"):
+            asked = {"case": self._shipped(case), "prove": True, "description": description, "config": config}
+            answer = self._run(asked)
+        proofs = unproved(answer["message"]) if "message" in answer else answer["proofs"]
+        found["proofs"] = proofs
+        one = refuted(proofs) if found.get("outcome") == OK else None
+        return [] if one is None else [one | {"change": "proof"}]
+
+    def _elsewhere(
+        self, case: Case, description: dict, found: dict, config: Mapping[str, Any], seconds: StageSeconds
+    ) -> list[dict]:
         """Judge at changed inputs: return fields of verdicts where it is wrong, list in ``found`` where it is right."""
         if not self._changes or found.get("outcome") != OK:
             return []
+        with seconds.of("elsewhere"):
+            return self._changed(case, description, found, config)
+
+    def _changed(self, case: Case, description: dict, found: dict, config: Mapping[str, Any]) -> list[dict]:
         request: dict = {"case": self._shipped(case), "seeds": self._seed_elsewhere(case), "description": description}
         request |= {"config": config, "memory": self.memory_mib << 20, "seconds": self.seconds}
+        request["covered"] = self._covered
         wrong, right = [], []
         sizes = description["sizes"] if isinstance(description.get("sizes"), dict) else {}
         changes: dict[str, InputChange | SizeChange] = {
@@ -380,23 +461,3 @@ class Judge:
         printed = sum(one.printed - before for one, before in self._printed.items())
         seconds = time.monotonic() - started
         return verdict_of(self.op.name, about, {"printed": printed, **found}, seconds, self._sources)
-
-
-def _portable(variant: Variant) -> Variant:
-    """Return the variant without the kernels that it remembers."""
-    return replace(variant)
-
-
-def _sources_of(request: Mapping[str, Any], variants: Sequence[Variant]) -> dict[str, str]:
-    """Return the texts that verdicts show lines of, by the names that findings give them.
-
-    These are the candidate's own file or text and the sources of the op's variants. A path in a candidate's PTX opens
-    no file.
-    """
-    given = request.get("candidate", request.get("source"))
-    if given is not None:
-        text = source_label(given) is not None
-        return {MEMORY_LABEL if text else Path(given).name: given if text else Path(given).read_text(errors="replace")}
-    files = {path for one in variants for path in one.files if path.is_file()}
-    texts = {path.name: path.read_text(errors="replace") for path in files}
-    return texts | {name: text for one in variants for name, text in one.texts.items()}

@@ -100,6 +100,7 @@ def check_many(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    prove: bool = False,
     variants: str | Sequence[str] | None = None,
     cases: str | Sequence[str] | None = None,
     full: bool = False,
@@ -131,6 +132,7 @@ def check_many(
         elsewhere: judge also at inputs of other magnitudes and structures.
         schedules: also run each case in so many other orders of its blocks and warps.
         sandbox: run the candidate's code without network and with every file read-only.
+        prove: also prove each kernel for all sizes that its launches stand for.
         variants: names of the op's own variants. This and the next one are for ops alone, as for `check`.
         cases: names of cases; by default the op's `judged_cases`.
         full: judge at the problem's own sizes. This and the next two are for KernelBench's problems alone, as for
@@ -148,6 +150,7 @@ def check_many(
         "seeds": checked_seeds(seeds), "seconds": seconds, "memory_mib": memory_mib, "elsewhere": elsewhere,
         "schedules": schedules,
         "sandbox": sandbox,
+        "prove": prove,
     }  # fmt: skip
     of_op = {"variants": variants, "cases": cases} | common
     options: dict[bool, Mapping[str, Any]] = {

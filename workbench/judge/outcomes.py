@@ -32,6 +32,7 @@ OUTCOMES: Mapping[str, tuple[int, str]] = MappingProxyType(
         "unstable": (20, "asked twice for the same launch, the declaration gives two answers"),
         "op_changed": (21, "a file of the op was changed while the candidate was judged"),
         "wrong_elsewhere": (22, "right on the case's inputs, wrong on the same of another magnitude or structure"),
+        "refuted": (28, "right on the inputs that were tried, and a proof finds sizes or an order at which it fails"),
         "cached": (23, "the results of an earlier call, or no launch for inputs that were there before"),
         "unfinished": (24, "work was left on a stream or a thread that the caller does not wait for"),
         "tampered": (25, "functions of torch or of the judge were replaced"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,15 +15,19 @@ from typing import Any
 
 import torch
 
+from workbench.analysis.exact import ExactAnswer
 from workbench.base import by_value
 from workbench.base.busy import OwnDeadline
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
 from workbench.judge.changed_cases import ChangedCases
 from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
+from workbench.judge.exact import EXACT, Sides, exact_answer
 from workbench.judge.launching import ORDERS, USUAL, Failed, RunOrder, kernel_of, launch, refuse, valid
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
+from workbench.judge.proving import proved
+from workbench.judge.stage_seconds import StageSeconds
 from workbench.launch.variables import Variables
 from workbench.ops.declared.case import DeclaredCase
 from workbench.ops.declared.elsewhere import Meaningless
@@ -31,6 +36,8 @@ from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.tensors.checks import real_parts
 from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
+from workbench.ptx.proved import ProvedAccesses
+from workbench.ptx.steering import is_steered
 from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain.kernel import CompiledKernel
 
@@ -39,15 +46,20 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the fields of a verdict; or with ``error``, where the op itself fails.
 
     ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with its ``config``,
-    ``seconds``, ``memory`` in bytes and ``schedules`` (a number); without a description whether the reference's answer
-    is the same for all seeds, as ``fixed``. With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES` and
-    of `workbench.ops.declared.shapes.SIZES`, the case is judged at other values or sizes, and the answer has the fields
-    of a verdict, or ``meaningless`` and why, for each name. A variant in plain torch comes by value, ``variant``,
-    instead of a description, with its ``config``.
+    ``seconds``, ``memory`` in bytes, ``schedules`` (a number), ``exact`` and the ``formula`` in plain torch that it
+    compares with; without a description whether the reference's answer is the same for all seeds, as ``fixed``.
+    With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES` and of
+    `workbench.ops.declared.shapes.SIZES`, the case is judged at other values or sizes, and the answer has the
+    fields of a verdict, or ``meaningless`` and why, for each name. With ``prove`` the kernels are proved instead,
+    and the answer has the ``proofs``. A variant in plain torch comes by value, ``variant``, instead of a
+    description, with its ``config``.
     """
     sys.path[:] = request["path"]
     if "changes" in request:
         _judge_changes(request, answer)
+        return
+    if "prove" in request:
+        answer(_proved(request))
         return
     try:
         cases = _cases(request["case"], request["seeds"])
@@ -55,8 +67,10 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
             answers = [case.reference() for case in cases]
             answer({"fixed": all(_same(answers[0], one) for one in answers[1:])})
             return
-        for case in cases:
-            case.reference()
+        _seconds.clear()
+        with _seconds.of("right"):
+            for case in cases:
+                case.reference()
     except Exception as error:
         answer({"error": f"{type(error).__name__}: {error}"})
         return
@@ -64,8 +78,10 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     try:
         checks = _checks if request.get("variant") is None else _checks_of_values
         _judge(functools.partial(checks, cases, request), fields.update)
+        if request.get("exact") and fields.get("outcome") == OK:
+            fields["exact"] = _exact(cases, request)
     finally:
-        answer(fields)
+        answer(fields | {"stage_seconds": dict(_seconds)})
 
 
 def _judge_changes(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
@@ -77,6 +93,20 @@ def _judge_changes(request: Mapping[str, Any], answer: Callable[[dict], None]) -
             _judge(functools.partial(_changed, request, description, name), fields[name].update)
     finally:
         answer(fields)
+
+
+def _proved(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Prove the kernels of a description for the sizes that its launches stand for."""
+    try:
+        description = valid(Description.of, request["description"])
+        case = _case(request["case"])
+        shapes = {"": case.inputs(case.problem(request["config"]), "meta").named()}
+        for name, other in case.reshaped().items() if description.sizes else ():
+            if name in description.sizes:
+                shapes[name] = other.inputs(other.problem(), "meta").named()
+        return {"proofs": proved(description, _loaded(tuple(description.programs)), shapes, case.facts)}
+    except (Failed, WorkbenchError) as error:
+        return {"proofs": [], "message": str(error)}
 
 
 def _judge(checks: Callable[[Notes], Iterator[Check]], answer: Callable[[dict], None]) -> None:
@@ -111,6 +141,9 @@ _recent: dict[tuple[bytes, int], Any] = {}
 
 _changed_cases = ChangedCases()
 
+_seconds = StageSeconds()
+"""Seconds of the present request."""
+
 
 def _cases(content: bytes, seeds: Sequence[int]) -> list[Any]:
     """Return the case with each of the seeds; one that the latest request had keeps its reference's answer."""
@@ -122,19 +155,25 @@ def _cases(content: bytes, seeds: Sequence[int]) -> list[Any]:
 
 
 class _Loaded:
-    """The programs of a description, and its kernels."""
+    """The programs of a description, its kernels, and the accesses that proofs cover (``covered``, pickled)."""
 
-    def __init__(self, texts: tuple[str, ...]):
+    def __init__(self, texts: tuple[str, ...], covered: bytes):
+        self.covered: tuple[ProvedAccesses, ...] = pickle.loads(covered) if covered else ()
         self.programs = [valid(Program, text) for text in texts]
         self._texts = texts
         self._kernels: dict[tuple[int, str, str, int, int], CompiledKernel] = {}
+
+    @functools.cached_property
+    def steered(self) -> bool:
+        """True if a value that one of the kernels loads may decide what it does next."""
+        return any(is_steered(program.module, name) for program in self.programs for name in program)
 
     def kernel(self, one: KernelLaunch) -> CompiledKernel:
         """Return the kernel of a launch; parameters behind its arguments are scratch memory that Triton appended."""
         passed = len(one.arguments)
         known = one.program, one.entry, one.label, passed, one.scratch_bytes
         if known not in self._kernels:
-            kernel = kernel_of(self._texts[one.program], one.entry, one.label)
+            kernel = kernel_of(self._texts[one.program], one.entry, one.label, self.programs[one.program].module)
             behind = tuple(replace(parameter, scratch=True) for parameter in kernel.parameters[passed:])
             parameters = kernel.parameters[:passed] + behind
             self._kernels[known] = replace(kernel, parameters=parameters, scratch_bytes=one.scratch_bytes)
@@ -145,9 +184,9 @@ class _Loaded:
 _decoded = functools.lru_cache(maxsize=1)(_Loaded)
 
 
-def _loaded(texts: tuple[str, ...]) -> _Loaded:
+def _loaded(texts: tuple[str, ...], covered: bytes = b"") -> _Loaded:
     """Return the programs, decoded once for all requests about a case, without memory that kernels took by malloc."""
-    loaded = _decoded(texts)
+    loaded = _decoded(texts, covered)
     for program in loaded.programs:
         program.forget_heap()
     return loaded
@@ -166,14 +205,16 @@ Notes = dict[object, str]
 def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> Iterator[Check]:
     """Yield the check of each run of a description, and add to the notes. Raises Failed for the first that is wrong."""
     deadline = OwnDeadline(request["seconds"])
-    description = valid(Description.of, request["description"])
-    for one in (description, *description.views.values(), *description.sizes.values()):
-        _check_room(one, request["memory"])
-    loaded = _loaded(tuple(description.programs))
+    with _seconds.of("launches"):
+        description = valid(Description.of, request["description"])
+        for one in (description, *description.views.values(), *description.sizes.values()):
+            _check_room(one, request["memory"])
+        loaded = _loaded(tuple(description.programs), request["covered"])
     problem = _case(request["case"]).problem(request["config"])
     for case, seed in zip(cases, request["seeds"], strict=True):
         for index, order in enumerate(ORDERS):
-            buffers = Buffers(case.inputs(problem), description.workspace, index, description.contiguous)
+            with _seconds.of("launches"):
+                buffers = Buffers(case.inputs(problem), description.workspace, index, description.contiguous)
             notes |= _launch_all(description, loaded, buffers, order, deadline)
             yield _compared(case, buffers, f"seed {seed}, {order.words}", description.programs)
     for order in map(RunOrder.scheduled, range(request.get("schedules", 0))):
@@ -182,6 +223,24 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
         yield _compared(cases[0], buffers, f"seed {request['seeds'][0]}, {order.words}", description.programs)
     notes |= {note: note for note in notes_on_code(description.programs, is_float32(buffers.run.named().values()))}
     yield from _checks_of_views(cases[0].viewed(), request, description, loaded, deadline)
+
+
+def _exact(cases: Sequence[Any], request: Mapping[str, Any]) -> str:
+    """Return in words whether the kernels of a description are the same computation as the reference."""
+    if request.get("description") is None:
+        return str(ExactAnswer.without("a variant in plain torch has no kernel"))
+    description = valid(Description.of, request["description"])
+    loaded, deadline = _loaded(tuple(description.programs)), OwnDeadline(request["seconds"])
+    problem = _case(request["case"]).problem(request["config"])
+
+    def run(case: Any) -> Mapping[str, torch.Tensor]:
+        buffers = Buffers(case.inputs(problem), description.workspace, 0, description.contiguous)
+        _launch_all(description, loaded, buffers, EXACT, deadline)
+        return buffers.run.named()
+
+    formula = None if request["formula"] is None else by_value.loads(request["formula"])
+    kernels = [loaded.programs[one.program][one.entry] for one in description.launches]
+    return exact_answer(cases, Sides(run, kernels, problem, formula))
 
 
 def _changed(request: Mapping[str, Any], description: Description, name: str, notes: Notes) -> Iterator[Check]:
@@ -195,11 +254,13 @@ def _changed(request: Mapping[str, Any], description: Description, name: str, no
         raise Meaningless("its declaration refuses these sizes")
     changed = _changed_cases.get(content, _case(content).override(seed=seed), name)
     index = len(ORDERS) - 1
+    order, loaded = ORDERS[index], _loaded(tuple(description.programs), request["covered"])
+    if name not in SIZES and not loaded.steered:
+        order = order.unchecked()  # the checks have seen the same way through the code at the case's own inputs
     problem = changed.problem() if isinstance(changed, DeclaredCase) else _case(content).problem(request["config"])
     buffers = Buffers(changed.inputs(problem), launches.workspace, index, launches.contiguous)
-    loaded = _loaded(tuple(description.programs))
-    notes |= _launch_all(launches, loaded, buffers, ORDERS[index], OwnDeadline(request["seconds"]))
-    yield _compared(changed, buffers, f"seed {seed}, {ORDERS[index].words}", description.programs)
+    notes |= _launch_all(launches, loaded, buffers, order, OwnDeadline(request["seconds"]))
+    yield _compared(changed, buffers, f"seed {seed}, {order.words}", description.programs)
 
 
 def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any], _: Notes) -> Iterator[Check]:
@@ -283,6 +344,7 @@ class _Programs:
         self._programs[kernel.ptx].variables[symbol][:] = bytearray(content)
 
 
+@_seconds.of("clean")
 def _launch_all(
     description: Description, loaded: _Loaded, buffers: Buffers, order: RunOrder, deadline: OwnDeadline
 ) -> Notes:
@@ -294,6 +356,7 @@ def _launch_all(
     if description.constants:
         _set_constants(description, loaded.programs, kernels, buffers)
     fresh, notes = set(buffers.fresh), Notes()
+    order = replace(order, options={**order.options, "proved": loaded.covered})
     for one, kernel in zip(description.launches, kernels, strict=True):
         names = [argument.name for argument in one.arguments]
         arguments = tuple(_argument(argument, buffers) for argument in one.arguments)
@@ -333,6 +396,7 @@ def _set_constants(
         raise Failed("not_loaded", str(error)) from error
 
 
+@_seconds.of("right")
 def _compared(case: Any, buffers: Buffers, when: str, ptx: Sequence[str]) -> Any:
     """Return the check of the outputs. Raises Failed for the first thing that is wrong with the buffers."""
     written = buffers.guards_written()

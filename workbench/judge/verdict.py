@@ -53,6 +53,21 @@ def _found(record: Mapping[str, Any]) -> Found:
 
 
 @dataclass(frozen=True)
+class KernelProof:
+    """The verdict of a proof on a kernel: ``status`` is "proved", "refuted" or "unknown".
+
+    ``scope`` is how far it reaches, such as "all sizes"; ``text`` has preconditions, sizes and lines, and ``line`` the
+    same in one line.
+    """
+
+    kernel: str
+    status: str
+    scope: str
+    text: str
+    line: str
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The result of judging one configuration of a variant on one case.
 
@@ -77,6 +92,13 @@ class Verdict:
             kept; else 0.
         notes: what does not fail and a reader should know: a sum whose result depends on the order of its additions, a
             float32 problem that is summed in 16 bits, instructions that ptxas ignores or serializes.
+        proofs: with ``prove=True`` what a proof says of each kernel. If one is refuted, a verdict of its own follows,
+            ``"refuted"``.
+        stage_seconds: seconds by stage: "compiles" (it was loaded and described), "launches" (its PTX was decoded, the
+            inputs made), "clean" (it ran with all checks), "right" (the reference, and the comparison), "elsewhere",
+            "proved".
+        exact: with ``exact=True``, of a verdict ``"ok"``: whether its kernels are the same computation as the reference
+            (docs/EXACT.md); it never changes the outcome.
     """
 
     op: str
@@ -101,12 +123,16 @@ class Verdict:
     torch_compile_message: str = ""
     printed_bytes: int = 0
     notes: tuple[str, ...] = ()
+    proofs: tuple[KernelProof, ...] = ()
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    exact: str = ""
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Verdict:
         """Return the verdict of `to_dict`'s values."""
         several = {name: tuple(record[name]) for name in ("seeds", "elsewhere", "torch_compile_operators")}
         several["notes"] = tuple(record.get("notes", ()))  # a store may have older verdicts
+        several["proofs"] = tuple(KernelProof(**one) for one in record.get("proofs", ()))
         findings = (one | {"block": tuple(one["block"]), "thread": tuple(one["thread"])} for one in record["findings"])
         return cls(**{**record, **several, "findings": tuple(map(_found, findings))})
 
@@ -176,7 +202,9 @@ class Verdict:
 
     @property
     def _noted(self) -> tuple[str, ...]:
-        return tuple(f"note: {note}" for note in self.notes)
+        exact = (f"exact: {self.exact}",) if self.exact else ()
+        proofs = (f"proof: {one.kernel}{': ' * bool(one.kernel)}{one.line}" for one in self.proofs)
+        return (*exact, *(f"note: {note}" for note in self.notes), *proofs)
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from workbench.analysis.check_report import CheckReport, notes_on
 from workbench.analysis.trace import Trace, trace_of
@@ -16,7 +16,26 @@ from workbench.launch.loading import Kernel, kernel_to_launch
 from workbench.launch.sim import Simulator, run
 from workbench.ptx import LaunchOptions
 from workbench.ptx.launch import MachineLaunch
+from workbench.ptx.proved import ProvedAccesses
 from workbench.toolchain import CompiledKernel
+
+
+class ProvedLaunches(Protocol):
+    """Protocol of a proof, or of the proofs of an op."""
+
+    @property
+    def covered(self) -> tuple[ProvedAccesses, ...]:
+        """Accesses that are proved, with the launches for which they are; empty if nothing is proved."""
+
+
+def covered_by(proof: ProvedLaunches | None) -> tuple[ProvedAccesses, ...]:
+    """Return the accesses that a proof covers. Raises ArgumentError for one that covers none."""
+    found = () if proof is None else proof.covered
+    if proof is not None and not found:
+        allowed = "a proof that covers the accesses of some array"
+        remedy = "Leave it away to check in full; kernels with bulk copies or whose threads have roles always are."
+        raise ArgumentError("proof", str(proof).splitlines()[0], allowed, remedy)
+    return found
 
 
 def is_kernel(value: object) -> bool:
@@ -65,6 +84,8 @@ def check_kernel(
     fmad: bool = True,
     schedules: int = 0,
     seed: int = 0,
+    proof: ProvedLaunches | None = None,
+    sample: int | None = None,
 ) -> CheckReport:
     """Run ``kernel`` with every check and report races, illegal accesses, uninitialised reads, misused barriers.
 
@@ -95,6 +116,13 @@ def check_kernel(
     Values that differ from those of the usual order are a finding, and so is a deadlock; each names its seed and the
     two lines (`workbench.ptx.schedules`).
 
+    ``proof`` is the verdict of ``wb.prove`` on the kernel. In a launch that keeps its preconditions (sizes, grid,
+    shapes, elements) the accesses that it covers are not checked for bounds and races again, which takes a fraction of
+    the time; uninitialised reads, masks of shuffles and indices that wrap are looked for as always. The report tells
+    what the proof covers, or why it does not cover this launch, which is then checked in full. If all accesses and
+    barriers are covered, no order of threads changes what a kernel without shuffles does, and the second run is left
+    out; with ``sample`` about so many blocks run, among them the grid's corners, and the others write no results.
+
     Defects that no single access shows are notes in the report: a tensor that is not contiguous and whose strides the
     kernel does not get; masked loads of Triton without ``other`` whose masked lanes reach a result; elements of
     ``uninitialised`` arrays that stay unwritten; trials of an autotuner that change their inputs; an autotuner's key
@@ -107,8 +135,10 @@ def check_kernel(
     """
     options = LaunchOptions(
         cluster=cluster, checks=True, strict=strict, seconds_limit=seconds_limit, uninitialised=uninitialised,
-        fmad=fmad, schedules=schedules, first_schedule=seed,
+        fmad=fmad, schedules=schedules, first_schedule=seed, proved=covered_by(proof), sample_proved=sample or 0,
     )  # fmt: skip
+    if sample is not None and (proof is None or sample < 1):
+        raise ArgumentError("sample", sample, "a number of blocks, with a proof=", "Leave it out to run all blocks.")
     if after is not None:
         options = replace(options, overlapped=_footprint_of(after))
     call = KernelCall(kernel, grid, block, args, kwargs, shared_bytes, arch)

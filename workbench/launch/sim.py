@@ -143,6 +143,7 @@ def run(
         return launch.run(), notes
     if watch is not None:
         launch.options = watch.options(asked)
+        watch.see(kernel, launch)
     look = both_orders or (watch is not None and watch.checks and watch.is_new(kernel))
     report, further = observed(
         launch,

@@ -161,6 +161,10 @@ class Case(Protocol):
 class JudgedCase(Case, Protocol):
     """A case as the judge uses it, also with its tensors laid out and valued otherwise."""
 
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What the op says of the elements of its inputs, by name; see `workbench.ops.tensors.data_facts`."""
+
     def viewed(self) -> Mapping[str, Any]:
         """Return the case with tensors that lie otherwise in memory, by how they lie; empty without such views."""
 

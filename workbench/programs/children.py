@@ -6,13 +6,16 @@ other processes than the program's own are written to a folder, one file per pro
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 import os
+import pickle
+import shutil
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.analysis.host_calls import HostCall
 from workbench.analysis.launches import Launches
 from workbench.analysis.refused_launches import notes_of
+from workbench.analysis.seen_launches import SeenLaunch, SeenLaunches
 from workbench.base.terminal import say
 from workbench.driver.library_files import library_path
 from workbench.driver.torch_device.child_processes import CHILD_FOLDER, in_front_of
@@ -35,14 +39,15 @@ VARIABLE = "WORKBENCH_RUN"
 _PYTHON, _LIBRARY = "WORKBENCH_PYTHON", "WORKBENCH_LIBPYTHON"  # which driver/library/interpreter.cpp reads
 
 
-@contextmanager
+@contextlib.contextmanager
 def shared(options: DeviceOptions) -> Iterator[RunLaunches]:
     """Yield a program's launches, which the processes that it starts add to; their devices have the same ``options``.
 
     The ``nvcc`` on their PATH compiles for the devices' architecture. Raises UnknownNameError or ArgumentError for a
     model or an architecture that does not exist.
     """
-    with tempfile.TemporaryDirectory(prefix="workbench-run-") as folder:
+    folder = tempfile.mkdtemp(prefix="workbench-run-")  # TemporaryDirectory removes it at the end of a fork, too
+    try:
         ours = _variables(options, folder)
         kept = {name: os.environ.get(name) for name in ours}
         os.environ.update(ours)
@@ -54,6 +59,8 @@ def shared(options: DeviceOptions) -> Iterator[RunLaunches]:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _variables(options: DeviceOptions, folder: str) -> dict[str, str]:
@@ -106,12 +113,39 @@ def leave() -> None:
     sys.meta_path[:] = [one for one in sys.meta_path if getattr(one, "__module__", "") != "sitecustomize"]
 
 
-class RunLaunches(Launches):
-    """Launches of a run; processes other than ``owner``, forks of it included, also write them to ``folder``."""
+class SharedSeenLaunches(SeenLaunches):
+    """Launches to prove; processes other than ``owner`` write them to ``folder``."""
 
     def __init__(self, folder: Path, owner: int):
         super().__init__()
         self._folder, self._owner = folder, owner
+
+    def add(self, launch: SeenLaunch) -> bool:
+        """Add a launch as `SeenLaunches.add` does; in another process, write it to the process's file."""
+        new = super().add(launch)
+        if new and os.getpid() != self._owner:
+            with contextlib.suppress(OSError), open(self._folder / f"{os.getpid()}.seen", "ab") as file:
+                file.write(base64.b64encode(pickle.dumps(launch)) + b"\n")
+        return new
+
+    def take_all(self) -> list[SeenLaunch]:
+        """Return the launches of all processes so far, and start anew."""
+        for path in sorted(self._folder.glob("*.seen")):
+            for line in path.read_bytes().splitlines():
+                super().add(pickle.loads(base64.b64decode(line)))
+            path.unlink()
+        return self.take()
+
+
+class RunLaunches(Launches):
+    """Launches of a run; processes other than ``owner``, forks of it included, also write them to ``folder``."""
+
+    seen: SharedSeenLaunches
+
+    def __init__(self, folder: Path, owner: int):
+        super().__init__()
+        self._folder, self._owner = folder, owner
+        self.seen = SharedSeenLaunches(folder, owner)
         self._told: set[tuple[object, ...]] = set()
 
     def add(self, *launch: Any, **options: Any) -> RecordedLaunch:

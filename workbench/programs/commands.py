@@ -1,16 +1,19 @@
-"""The command ``workbench run``."""
+"""The commands ``workbench run``, and ``workbench prove``, which runs a program too."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from workbench.analysis.device_models import device_model
 from workbench.base.architectures import MACHINE_ARCHS_TEXT
-from workbench.base.options import checked
+from workbench.base.op_names import check_op
+from workbench.base.options import Pages, checked, complete_op, json_option, names, pages_options, tell
 from workbench.base.time_limit import IDLE_SECONDS
+from workbench.errors import ArgumentError
 
 _LIMIT = (
     f"Time limit of a launch (default: {IDLE_SECONDS:g} s of processor time in which no thread ends and no barrier "
@@ -56,9 +59,7 @@ _LIMIT = (
 )
 @click.option("--simulated", "force", is_flag=True, help="Simulate the devices even if there is a GPU.")
 @click.option("--nvcc", default="", metavar="WORDS", help="Options and more files for nvcc: '-I include -DN=8 b.cu'.")
-def run(
-    script: str, arguments: tuple[str, ...], module: bool, page: str | None, force: bool, nvcc: str, **devices: Any
-) -> None:
+def run(script: str, arguments: tuple[str, ...], module: bool, page: str | None, nvcc: str, **devices: Any) -> None:
     """Run a program that launches kernels, in Python or in CUDA C++ (.cu); without a GPU, on simulated devices.
 
     A command, such as make, runs with an nvcc on PATH whose programs are simulated too.
@@ -71,4 +72,60 @@ def run(
     from workbench.programs.running import run_program
 
     options = DeviceOptions(**devices, trace=page is not None)
-    sys.exit(run_program(script, arguments, options, module=module, page=page, force=force, nvcc=nvcc))
+    sys.exit(run_program(script, arguments, options, module=module, page=page, nvcc=nvcc))
+
+
+def _is_program(text: str) -> bool:
+    return Path(text).is_file()
+
+
+def _check_target(text: str) -> None:
+    if not _is_program(text):
+        check_op(text)
+
+
+@click.command(epilog="Exit status: 0 proved, 1 refuted, 2 a wrong argument or no launch, 3 unknown.")
+@click.argument("target", metavar="OP|PROGRAM", shell_complete=complete_op, callback=checked(_check_target))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@names("variant", "Of an op, only these variants (repeatable).")
+@click.option("--case", help="Of an op, the case whose sizes become symbols; default the first one.")
+@click.option(
+    "--fact",
+    "facts",
+    multiple=True,
+    metavar="TEXT",
+    help="Of an op, a comparison of sizes, 'cols % 16 == 0', or of a tensor's elements v, 'index: 0 <= v < rows' "
+    "(repeatable).",
+)
+@click.option("--arch", help="Architecture to compile for (default: sm_80; of a program the model's).")
+@click.option("--effort", type=int, help="Resources of the solver; the same number means the same on every machine.")
+@click.option("--nvcc", default="", metavar="WORDS", help="Of a program in CUDA C++, options and more files for nvcc.")
+@pages_options
+@json_option
+def prove(
+    target: str, arguments: tuple[str, ...], variants: list[str] | None, case: str | None, facts: tuple[str, ...],
+    arch: str | None, effort: int | None, nvcc: str, as_json: bool, pages: Pages,
+) -> None:  # fmt: skip
+    """Prove the kernels of OP (a name, or FILE.py:NAME) for all sizes: bounds, races and barriers.
+
+    Of a PROGRAM, in Python or CUDA C++ (a file), the kernels that it launches are proved, after it has run on simulated
+    devices; the sizes of its launches become symbols as far as they determine arrays and grids. Its arguments follow
+    it, behind -- if they begin with a dash.
+
+    A kernel is refuted by a launch in which the PTX machine finds the fault.
+    """
+    if _is_program(target):
+        given = {"variant": variants, "case": case, "fact": facts}
+        if unfit := [name for name, value in given.items() if value]:
+            raise ArgumentError(unfit[0], "given", "no value for a program", "Name an op for it: FILE.py:NAME.")
+        from workbench.programs.proving import prove_program
+
+        sys.exit(prove_program(target, arguments, arch=arch, effort=effort, nvcc=nvcc, as_json=as_json, pages=pages))
+    if arguments or nvcc:
+        raise ArgumentError("arguments", " ".join([*arguments, nvcc]), "none for an op", "Name a program for them.")
+    from workbench.proof.commands import prove_op
+
+    found = prove_op(target, facts=facts, effort=effort, arch=arch or "sm_80", variants=variants, case=case)
+    tell(found, as_json)
+    pages.write(found)
+    sys.exit(found.exit_status)

@@ -28,6 +28,8 @@ class DeviceOptions:
     * ``fmad``: contract products and sums to FMA.
     * ``schedules``: run each launch first in this many other orders of its blocks and warps; implies ``check``.
     * ``first_schedule``: the seed of the first of these orders.
+    * ``prove``: keep what proofs need of the launches.
+    * ``force``: simulate even if there is a real GPU.
     """
 
     arch: str | None = None
@@ -45,6 +47,8 @@ class DeviceOptions:
     fmad: bool = True
     schedules: int = 0
     first_schedule: int = 0
+    prove: bool = False
+    force: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "check", self.check or self.strict or self.schedules > 0)
@@ -77,7 +81,7 @@ class DeviceOptions:
 
     def asks_for_simulation(self) -> bool:
         """Return True if an option is set that a real GPU cannot serve."""
-        return any((self.arch, self.model, self.check, self.trace, self.seconds_limit, self.inductor))
+        return any((self.arch, self.model, self.check, self.trace, self.seconds_limit, self.inductor, self.prove))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options of a child process, ready for JSON: without ``inductor``."""

@@ -8,10 +8,11 @@ import importlib.util
 import os
 import runpy
 import shlex
+import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +20,7 @@ from workbench.analysis.check_report import fault_text
 from workbench.analysis.host_calls import counted
 from workbench.analysis.launches import Launches
 from workbench.analysis.refused_launches import notes_of
+from workbench.analysis.seen_launches import SeenLaunch
 from workbench.analysis.watching import Watch, watch
 from workbench.base.terminal import say
 from workbench.driver.attributes import device_facts
@@ -34,6 +36,8 @@ from workbench.programs.targets import SOURCES, TargetKind, kind_of
 from workbench.ptx import LaunchOptions
 
 _OBJECTS = (".c", ".o", ".a")
+Told = Callable[[list[SeenLaunch]], int]
+"""A report on the launches of a program that has ended; it returns an exit status."""
 FOUND, NOTHING_RAN = 1, 2  # exit statuses under --check for a program that itself succeeds
 
 
@@ -44,8 +48,8 @@ def run_program(
     *,
     module: bool = False,
     page: str | None = None,
-    force: bool = False,
     nvcc: str = "",
+    told: Told | None = None,
 ) -> int:
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
 
@@ -56,7 +60,10 @@ def run_program(
 
     With ``options.check`` the run ends with a report on stderr; the status is then 1 for a finding, and 2 if nothing
     was launched. ``options.strict`` also counts notes as findings. With ``options.trace`` the launches are written to
-    ``page``, an HTML file. If there is a real GPU and not ``force``, the program uses it as it is.
+    ``page``, an HTML file. If there is a real GPU and not ``options.force``, the program uses it as it is.
+
+    With ``told`` the program runs in a fork of this process. However that ends, ``told`` then reports on the launches
+    that ``options.prove`` has kept, and returns the status for a program that succeeded.
 
     Raises ArgumentError, UnknownNameError or DeviceUnavailableError before anything runs; CompileError and
     MissingToolError for a CUDA program.
@@ -70,7 +77,7 @@ def run_program(
     sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
     _check("" if command else target, module, page)
     refuse_interpreter()
-    real = None if force else real_device()
+    real = None if options.force else real_device()
     if real is not None and (native or options.asks_for_simulation()):
         raise DeviceUnavailableError(
             f"There is a real GPU, {real}, which a program would use. Add --simulated to run it on the PTX machine."
@@ -80,6 +87,9 @@ def run_program(
     library = _program(Path(target), options.code_arch, shlex.split(nvcc)) if native else None
     with contextlib.ExitStack() as stack:
         launches = stack.enter_context(children.shared(options))
+        if told is not None and (status := _status_of_fork()) is not None:
+            found = told(launches.seen.take_all())
+            return status or found
         if command:
             facts = device_facts(options.model_key, options.exact_name)
             provide_programs(facts, options.devices, options.memory_bytes)
@@ -87,16 +97,47 @@ def run_program(
             start_devices(launches, options)
 
         def finish(status: int) -> int:
-            with stack:
+            with stack if told is None else contextlib.nullcontext():  # else it is the parent's
                 return _finish(launches, status, options.check, page, " ".join([target, *arguments]))
 
         if command:
             return finish(run_command([target, *arguments]))
         if library is None:
-            return finish(_run(target, arguments, module, options.check))
-        from workbench.programs.native import run_main, told
+            status = finish(_run(target, arguments, module, options.check))
+            return status if told is None else _leave(status)
+        from workbench.programs.native import run_main
+        from workbench.programs.native import told as told_by_runtime
 
-        run_main(library, [target, *arguments], lambda status: finish(told(status, options.check)))
+        run_main(library, [target, *arguments], lambda status: finish(told_by_runtime(status, options.check)))
+
+
+def _status_of_fork() -> int | None:
+    """Fork this process; return None in the fork, and in the parent the fork's exit status once it has ended."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    process = os.fork()
+    if process == 0:
+        return None
+    while True:
+        try:
+            _, found = os.waitpid(process, 0)
+            break
+        except KeyboardInterrupt:  # it ends the program, too
+            continue
+    status = os.waitstatus_to_exitcode(found)
+    if status < 0:
+        name = signal.Signals(-status).name
+        say(f"workbench: {name} ended the program; what it had launched by then is proved", err=True)
+        return 128 - status
+    return status
+
+
+def _leave(status: int) -> NoReturn:
+    """End a fork as Python ends, but for what only its parent may clean up."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
@@ -184,7 +225,7 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
         Watch(
             launches, wanted, checks=options.check, trace=options.trace, seconds_limit=seconds, strict=options.strict,
             counts=options.counts, fmad=options.fmad, schedules=options.schedules,
-            first_schedule=options.first_schedule,
+            first_schedule=options.first_schedule, seen=launches.seen if options.prove else None,
         )
     )  # fmt: skip
     simulated_driver(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from workbench.proof.clocks import NO_COUNTS, Ring, ThreadCounts
 from workbench.proof.conditions import Predicate, both, substituted
 from workbench.proof.terms import Atom, Term
 from workbench.ptx.parse import Statement
@@ -35,6 +36,10 @@ class AccessMode(NamedTuple):
     writes: bool
     strong: bool = False
     copy: bool = False
+    proxy: bool = False
+    landing: tuple[Ring, Term] | None = None
+    clipped: bool = False
+    align: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +49,12 @@ class ThreadAccess:
     ``base`` is the name of the array's address, ``offset`` the byte in it, ``width`` the bytes. ``strong`` accesses do
     not race with each other; those ``in_block`` only within a block. ``copy`` marks what a ``cp.async`` reads and
     writes later. ``rounds`` are those of the loops around it.
+
+    Where threads count at barriers, ``clock`` has the counts when the access begins, and ``over`` when its thread has
+    waited for it: None for one that it does not wait for. A bulk load is over with an item of a ring, its ``landing``.
+    ``proxy`` marks accesses of bulk copies and of products, which do not see ordinary stores without a fence.
+    ``clipped`` ones stay in their tensor, whatever their box is; ``align`` is the multiple that an address has to be,
+    where it is not the access's width.
     """
 
     statement: Statement
@@ -58,14 +69,26 @@ class ThreadAccess:
     epochs: Epochs
     lane_epochs: Epochs
     rounds: tuple[Term, ...] = ()
+    clock: ThreadCounts = NO_COUNTS
+    over: ThreadCounts | None = None
+    landing: tuple[Ring, Term] | None = None
+    proxy: bool = False
+    clipped: bool = False
+    align: int = 0
 
     @property
     def key(self) -> tuple:
         """Everything that decides whether it is in bounds, and with which others it races."""
         return (
             self.base, self.offset, self.width, self.path, self.writes, self.strong, self.in_block, self.copy,
-            self.epochs, self.lane_epochs, self.rounds if self.writes else (),
+            self.epochs, self.lane_epochs, (self.statement.start, *self.rounds) if self.writes else (), self.clock,
+            self.over, self.landing, self.proxy,
         )  # fmt: skip
+
+    @property
+    def unit(self) -> int:
+        """Bytes of which its address has to be a multiple."""
+        return self.align or (min(self.width, 16) if self.proxy else self.width)
 
     @property
     def verb(self) -> str:
@@ -78,7 +101,9 @@ class ThreadAccess:
             self, offset=substituted(self.offset, mapping), path=substituted(self.path, mapping),
             epochs=tuple(one.substituted(mapping) for one in self.epochs),
             lane_epochs=tuple(one.substituted(mapping) for one in self.lane_epochs),
-            rounds=tuple(substituted(one, mapping) for one in self.rounds),
+            rounds=tuple(substituted(one, mapping) for one in self.rounds), clock=self.clock.substituted(mapping),
+            over=None if self.over is None else self.over.substituted(mapping),
+            landing=None if self.landing is None else (self.landing[0], substituted(self.landing[1], mapping)),
         )  # fmt: skip
 
     def lasting(self, when: Predicate, path: Predicate, epochs: Epochs, lane_epochs: Epochs) -> ThreadAccess:

@@ -20,6 +20,8 @@ def bit(atom: Atom, place: int) -> Term:
 def bits_of(value: Term, width: int) -> list[Term] | None:
     """Return the bits of a term, the lowest first, or None if its monomials overlap or are not known by bits."""
     found = [term(0)] * width
+    if value.within(0, 1) and value.constant is None:
+        return [value, *found[1:]]
 
     def put(place: int, one: Term) -> bool:
         if place >= width or found[place].parts:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from workbench.proof.access import AccessMode
+from workbench.proof.bulk import bulk_step
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, negation, zero
 from workbench.proof.memory import accesses
-from workbench.proof.state import State
+from workbench.proof.state import COPIES, State
 from workbench.proof.terms import Term
 from workbench.proof.thread import Thread
 from workbench.proof.unknown import Unknown
@@ -15,20 +16,21 @@ _READ, _WRITE = AccessMode(writes=False, copy=True), AccessMode(writes=True, cop
 
 
 def copy_step(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
-    """Execute a ``cp.async``, a commit or a wait. Raises Unknown for bulk copies and for mbarriers."""
+    """Execute a ``cp.async``, a commit or a wait. Raises Unknown for what is not modelled."""
     parts = statement.opcode.split(".")
-    if parts[1] != "async" or {"bulk", "mbarrier", "reduce"} & set(parts):
+    if "bulk" in parts:
+        return bulk_step(thread, statement, operands, state, guard)
+    if parts[1] != "async" or {"mbarrier", "reduce"} & set(parts):
         raise Unknown(statement, f"{statement.opcode} is not modelled")
     if {"commit_group", "wait_group", "wait_all"} & set(parts):
         if guard != TRUE:
             raise Unknown(statement, "a group of copies under a guard")
         if "commit_group" in parts:
-            state.groups, state.open = (*state.groups, state.open), ()
+            state.queues[COPIES] = state.queues[COPIES].committed()
             return
-        left = 0 if "wait_all" in parts else int(operands[0], 0)
-        state.groups = state.groups[max(len(state.groups) - left, 0) :]
-        if "wait_all" in parts:
-            state.open = ()
+        queue = state.queues[COPIES].committed() if "wait_all" in parts else state.queues[COPIES]
+        state.queues[COPIES], waited = queue.waited(0 if "wait_all" in parts else int(operands[0], 0))
+        thread.retire(state, waited)
         return
     width = parse_number(operands[2])
     if not isinstance(width, int):
@@ -44,4 +46,4 @@ def copy_step(thread: Thread, statement: Statement, operands: list[str], state: 
     if reads != FALSE:
         found += accesses(thread, statement, operands[1], width, state, reads, _READ)
     found += accesses(thread, statement, operands[0], width, state, guard, _WRITE)
-    state.open += tuple((TRUE, one) for one in found)
+    state.queues[COPIES] = state.queues[COPIES].with_open(tuple((TRUE, one) for one in found))

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from workbench.base.element_types import PTX_BYTES
-from workbench.proof.access import Epoch, Hazard, Meeting, ThreadAccess
+from workbench.proof.access import Epoch, Meeting, ThreadAccess
+from workbench.proof.barriers import count_barrier, fence_step, mbarrier_step
+from workbench.proof.clocks import BarrierUse, Role
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, choice, conjuncts, either, negation, zero
 from workbench.proof.copies import copy_step
 from workbench.proof.graph import ENDS, Graph, head
 from workbench.proof.loops import run_loop
+from workbench.proof.members import decided
 from workbench.proof.memory import is_pointer, move, parameter
+from workbench.proof.products import product_step
+from workbench.proof.records import Records
 from workbench.proof.shared_values import SharedValues
 from workbench.proof.solver import QUICK, Effort, Question
 from workbench.proof.specification import Specification
-from workbench.proof.state import State, Value, merged
+from workbench.proof.state import STORES, State, Value, merged
 from workbench.proof.terms import BLOCK, THREAD, Term, remainder, term
 from workbench.proof.unknown import Unknown
 from workbench.proof.values import WITHOUT_MEMORY, Operation, as_integer, computed
@@ -26,7 +32,7 @@ _MOST_BLOCKS = 4_000
 _MOST_RUNS = 6
 """Executions of the whole kernel, each of which knows more about memory than the one before."""
 _NOTHING = frozenset((
-    "fence", "membar", "prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "createpolicy",
+    "membar", "prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "createpolicy",
     "discard", "applypriority",
 ))  # fmt: skip
 """Instructions that matter neither to addresses nor to the order of accesses here."""
@@ -35,42 +41,45 @@ _OPAQUE = ("clock", "clock64", "globaltimer", "globaltimer_lo", "smid", "warpid"
 Exits = list[tuple[int, State]]
 
 
-class Execution:
+class Execution(Records):
     """The generic thread, and its recorded accesses and barriers.
 
     ``accesses`` and ``meetings`` are those of the ``exact`` runs; in a trial run of a loop nothing is recorded, and
     values are taken not to wrap. ``wraps`` are the places where a value of 32 bits may.
     """
 
-    def __init__(self, module: ParsedModule, name: str, specification: Specification, budget: Effort):
+    def __init__(
+        self, module: ParsedModule, name: str, specification: Specification, budget: Effort, role: Role | None = None
+    ):
+        super().__init__(role or Role())
         self.entry = module.entries[name]
         self.graph = Graph(module, self.entry)
         self.specification, self.budget = specification, budget
-        self.accesses: list[ThreadAccess] = []
-        self.meetings: list[Meeting] = []
-        self.hazards: list[Hazard] = []
+        self._decided: dict[Predicate, Predicate] = {}
         self.wraps: dict[int, Statement] = {}
         self.changed: frozenset[str] = frozenset()
         self.read_as_constant: set[str] = set()
         self.stored: dict[ThreadAccess, tuple[Value, ...]] = {}
         self._shared = SharedValues(self)
-        self.exact = True
         self.rounds: tuple[Term, ...] = ()
-        self._base: list[Predicate] = [TRUE]
         self._proved: dict[tuple[Predicate, Predicate], bool] = {}
         self._blocks = 0
+        for name, statements in self.role.watched():
+            self.graph.watch(name, statements)
 
     def run(self) -> None:
         """Execute the kernel. Raises Unknown for code that is not modelled, OutOfBudget if it takes too long."""
         for attempt in range(_MOST_RUNS):
-            self.region(set(self.graph.order), 0, State({}), looping=False)
+            start = State({name: term(0) for ring in self.role.all_rings() for name in ring.counts()})
+            start.path = self.role.condition
+            self.region(set(self.graph.order), 0, start, looping=False)
             written = frozenset(one.base for one in self.accesses if one.writes)
             if written & self.read_as_constant:
                 self.changed |= written  # values of what the kernel writes are not those before it: once more, without
             elif attempt + 1 == _MOST_RUNS or not self._shared.learn():
                 return
             self.accesses, self.meetings, self.hazards, self.read_as_constant, self._blocks = [], [], [], set(), 0
-            self.stored = {}
+            self.events, self.stored = [], {}
         raise Unknown(None, "memory that is written after it was read as constant")
 
     # -- paths --------------------------------------------------------------------------------------------------
@@ -122,15 +131,6 @@ class Execution:
             if apart:
                 self._base.pop()
 
-    def mark(self) -> tuple[int, ...]:
-        """Return the numbers of accesses and other records so far, for `forget`."""
-        return len(self.accesses), len(self.meetings), len(self.hazards)
-
-    def forget(self, mark: tuple[int, ...]) -> None:
-        """Drop everything recorded since a mark."""
-        accesses, meetings, hazards = mark
-        del self.accesses[accesses:], self.meetings[meetings:], self.hazards[hazards:]
-
     def _block(self, block: int, state: State) -> Exits:
         self._blocks += 1
         if self._blocks > _MOST_BLOCKS:
@@ -143,15 +143,31 @@ class Execution:
                     return [(after[0], state)]
                 guard = self.guard(statement, state)
                 ends = [self.graph.ends(one) for one in after]
-                taken = state.copy().narrow(guard, others_end=ends[1])
-                return [(after[0], taken), (after[1], state.narrow(negation(guard), others_end=ends[0]))]
+                aborts = [self.graph.aborts(one) for one in after]
+                taken = state.copy().narrow(guard, others_end=ends[1], others_abort=aborts[1])
+                rest = state.narrow(negation(guard), others_end=ends[0], others_abort=aborts[0])
+                return [(after[0], taken), (after[1], rest)]
             if name in ENDS:
+                guard = self.guard(statement, state)
+                self._end(statement, state.copy().narrow(guard))
                 if not statement.guard:
                     return []
-                state.narrow(negation(self.guard(statement, state)), others_end=True)
+                state.narrow(negation(guard), others_end=True, others_abort=name == "trap")
             else:
                 self._step(statement, name, state)
+        if not after and self.graph.blocks[block].statements:
+            self._end(self.graph.blocks[block].statements[-1], state)
         return [(one, state) for one in after]
+
+    def _end(self, statement: Statement, state: State) -> None:
+        """Note that the thread ends, and the copies that it has not waited for."""
+        if self.role.known and state.path != FALSE:
+            for when, copy in state.pending:
+                stores = state.queues[STORES]
+                if not copy.writes and any((when, copy) in group for group in (*stores.groups, stores.open)):
+                    self.note(BarrierUse("unread", statement, both(state.path, when, copy.path), self.clock(state)))
+                self.record(replace(copy.lasting(when, state.path, (), ()), landing=None), ended=True)
+            self.note(BarrierUse("exit", statement, state.path, self.clock(state)))
 
     def guard(self, statement: Statement, state: State) -> Predicate:
         """Return the condition under which a statement runs."""
@@ -160,19 +176,37 @@ class Execution:
         found = self.value(statement, statement.guard, state)
         if not isinstance(found, Predicate):
             raise Unknown(statement, "a guard that is not a predicate")
-        return negation(found) if statement.negated else found
+        return self.role_decides(negation(found) if statement.negated else found)
+
+    def role_decides(self, condition: Predicate) -> Predicate:
+        """Return a condition without what the numbers of the role's threads decide."""
+        if self.role.members is None:
+            return condition
+        found = self._decided.get(condition)
+        if found is None:
+            found = self._decided[condition] = decided(condition, self.role.members, self.specification)
+        return found
 
     # -- statements ---------------------------------------------------------------------------------------------
 
     def _step(self, statement: Statement, name: str, state: State) -> None:
         operands = split_operands(statement.operands)
         guard = self.guard(statement, state)
-        if guard == FALSE or name in _NOTHING:
+        if guard == FALSE or name in _NOTHING or (name == "st" and ".param" in statement.opcode):
             return
         if name in ("bar", "barrier"):
             self._barrier(statement, operands, state, guard)
+        elif name == "mbarrier":
+            mbarrier_step(self, statement, operands, state, guard)
+        elif name == "fence":
+            fence_step(self, statement, state, guard)
         elif name == "cp":
             copy_step(self, statement, operands, state, guard)
+        elif name == "wgmma":
+            product_step(self, statement, operands, state, guard)
+            self._together(statement, both(state.reach, guard))
+        elif name == "elect":
+            self._elect(statement, operands, state, guard)
         elif name == "ld" and ".param" in statement.opcode:
             parameter(self, statement, operands, state, guard)
         elif name in _MOVES:
@@ -185,6 +219,20 @@ class Execution:
                 self.assign(statement, state, register, value, guard)
         else:
             raise Unknown(statement, f"{statement.opcode} is not modelled")
+
+    def _together(self, statement: Statement, reach: Predicate, *, lanes: bool = True) -> None:
+        """Note that the threads of a warp, or of the block, have to come here together."""
+        if self.exact:
+            self.meetings.append(Meeting(statement, self._base[-1], reach, lanes, self.rounds))
+
+    def _elect(self, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
+        """Elect the first lane of a warp."""
+        if parse_number(operands[1]) not in (-1, 0xFFFF_FFFF):
+            raise Unknown(statement, "an election among some lanes of a warp is not modelled")
+        number, _, chosen = operands[0].partition("|")
+        if number.strip() in self.graph.types:
+            self.assign(statement, state, number.strip(), term(0), guard)
+        self.assign(statement, state, chosen.strip(), zero(remainder(flat_index(self.specification), 32)), guard)
 
     def _barrier(self, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
         parts = statement.opcode.split(".")
@@ -200,26 +248,14 @@ class Execution:
             for register in self.graph.registers(operands[0]):
                 self.assign(statement, state, register, None, guard)
             operands = operands[1:-1]
-        if not lanes and (len(operands) > 1 or (operands and parse_number(operands[0]) != 0)):
-            raise Unknown(statement, "a named barrier, or one of some threads")
-        if self.exact:
-            reach = both(state.reach, guard)
-            self.meetings.append(Meeting(statement, self._base[-1], reach, lanes, self.rounds))
+        if not lanes:
+            count_barrier(self, statement, operands, state, guard)
+        self._together(statement, both(state.reach, guard), lanes=lanes)
         state.lane_epochs = here
         if not lanes:
             state.epochs = here
-            for when, copy in state.pending:
+            for when, copy in state.pending if not self.role.known else ():
                 self.record(copy.lasting(when, state.path, state.epochs, state.lane_epochs))
-
-    def meet(self, statement: Statement, path: Predicate, reach: Predicate, rounds: tuple[Term, ...]) -> None:
-        """Note that the threads have to agree to come here."""
-        if self.exact:
-            self.meetings.append(Meeting(statement, both(self._base[-1], path), reach, False, rounds))
-
-    def record(self, access: ThreadAccess) -> None:
-        """Keep an access, in an exact run."""
-        if self.exact and access.path != FALSE:
-            self.accesses.append(access)
 
     def keep(self, access: ThreadAccess, values: tuple[Value, ...]) -> None:
         """Keep the values of the elements that an access stores, in an exact run."""
@@ -227,13 +263,13 @@ class Execution:
             self.stored[access] = values
 
     def shared_value(self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int]) -> Value:
-        """Return what a load finds in shared memory, within the limits of its type."""
-        return self._shared.load(access, shift, size, limits)
+        """Return what a load finds in shared memory, within the limits of its type.
 
-    def endanger(self, hazard: Hazard) -> None:
-        """Keep a hazard of a copy, in an exact run."""
-        if self.exact:
-            self.hazards.append(hazard)
+        Threads with roles order their accesses by more than barriers of all: they may find anything.
+        """
+        if self.role.known:
+            return self.fresh(access.statement, f"shared{shift}", *limits)
+        return self._shared.load(access, shift, size, limits)
 
     # -- values -------------------------------------------------------------------------------------------------
 
@@ -276,7 +312,17 @@ class Execution:
                 known = self.graph.variables.values()
                 operand = next(one.name for one in known if one.space == "shared" and one.external)
             return self.specification.arena.atom("pointer", variable_base(operand))
+        mapped = self._tensor_map(operand)
+        if mapped is not None:
+            return mapped
         raise Unknown(statement, f"the operand {operand} is not modelled")
+
+    def _tensor_map(self, operand: str) -> Term | None:
+        """Return the address of a parameter that is a tensor map."""
+        place = {one.name: i for i, one in enumerate(self.entry.parameters)}.get(operand)
+        value = None if place is None else self.specification.arguments[place]
+        atom = None if value is None else value.atom
+        return value if atom is not None and atom.name in self.specification.maps else None
 
     def _special(self, statement: Statement, name: str) -> Value:
         name, _, axis = name.partition(".")
@@ -358,6 +404,13 @@ def thread_index(specification: Specification, axis: int) -> Term:
     """Return the index of the thread in its block along an axis."""
     size = specification.block[axis]
     return specification.arena.atom("tid", f"threadIdx.{'xyz'[axis]}", (), 0, size - 1, THREAD) if size > 1 else term(0)
+
+
+def flat_index(specification: Specification) -> Term:
+    """Return the number of the thread in its block."""
+    x, y, _ = specification.block
+    places = [thread_index(specification, axis) for axis in range(3)]
+    return places[0] + places[1] * x + places[2] * (x * y)
 
 
 def block_index(specification: Specification, axis: int) -> Term:

@@ -11,7 +11,7 @@ from workbench.ops.tensors.data_facts import APART, DISTINCT, parts_of
 from workbench.proof.conditions import TRUE, Predicate, both, conjuncts, substituted
 from workbench.proof.formulas import formula
 from workbench.proof.tensors import TensorArgument
-from workbench.proof.terms import Arena, Atom, Term
+from workbench.proof.terms import Arena, Atom, Term, term
 
 _EXAMPLE = '{"block_tables": "0 <= v < num_blocks", "slot_mapping": "distinct or -1"}'
 
@@ -79,7 +79,8 @@ class DataFact:
             tensor.name, text, tensor.count, tensor.element, distinct, tuple(free), not tensor.dtype.startswith("u"),
             lambda at, element: substituted(whole, {first: at, second: element}),
             lambda at: None if given is None else substituted(given, {first: at}),
-            lengths.name if lengths is not None else "", lambda at: element_of(arena, lengths or tensor, at),
+            lengths.name if lengths is not None else "",
+            lambda at: term(0) if lengths is None else element_of(arena, lengths, at),
         )  # fmt: skip
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.proof.conditions import Predicate, at_most, between, zero
 from workbench.proof.facts import DataFact, split_facts
 from workbench.proof.formulas import formula
+from workbench.proof.maps import MAP_BYTES, MapText, map_text
 from workbench.proof.specification import Specification
 from workbench.proof.tensors import TensorArgument, bytes_of
 from workbench.proof.terms import Arena, Term, remainder, term
@@ -46,9 +49,11 @@ class Launched:
 class Family:
     """Launches of one kernel: ``args`` by position or by the parameter's name.
 
-    An argument is a tensor as ``"float32[rows, cols]"``, the name of a parameter that gets the same tensor, a number as
-    a formula of sizes, or a tensor or number itself.
-    A parameter without one is a size of its own name, or any value if it is not a whole number. Instead of all that,
+    An argument is a tensor as ``"float32[rows, cols]"``, a tensor map as ``"TensorMap(float16[m, k], [64, 64])"``, a
+    number as a formula of sizes, or a tensor or number itself.
+    Formulas may name tensors, ``x.shape[0]``, and the grid may be a function of sizes and tensors by their names.
+    The name of another parameter that is a tensor stands for the same memory. A parameter without an argument is a size
+    of its own name, or any value if it is not a whole number. Instead of all that,
     ``later`` makes the launch of ``symbols``, which are sizes with their least values.
     """
 
@@ -84,9 +89,28 @@ class _Reader:
         else:
             self.given = self._arguments(family.args)
             self._symbols(family)
-            text = ", ".join(map(str, _listed(family.grid)))
-            self.launched = Launched(family.grid, family.block, self.given, family.shared_bytes, (), self.sizes, text)
+            self.names: Mapping[str, Any] = self.sizes
+            tensors = {name: self._tensor(name, one) for name, one in self.given.items() if self._is_tensor(name)}
+            shapes: dict[str, Any] = {name: _shaped(one) for name, one in tensors.items() if one is not None}
+            self.names = {**self.sizes, **shapes}
+            grid = self._called("grid", family.grid)
+            text = ", ".join(map(str, _listed(grid)))
+            self.launched = Launched(grid, family.block, self.given, family.shared_bytes, (), self.names, text)
         self.names = self.launched.names
+
+    def _called(self, where: str, given: Any) -> Any:
+        """Return what a function of sizes and tensors, by their names, returns; any other value as it is."""
+        if not callable(given):
+            return given
+        names = inspect.signature(given).parameters
+        if unknown := [name for name in names if name not in self.names]:
+            known = ", ".join(self.names) or "none"
+            raise ArgumentError(where, f"a function of {unknown[0]!r}", known, "Name sizes and tensors.")
+        try:
+            return given(*(self.names[name] for name in names))
+        except (TypeError, ValueError, AttributeError, IndexError) as error:
+            got = f"a function that does not take symbols ({error})"
+            raise ArgumentError(where, got, "sums, products and quotients of sizes", "Write it as text.") from error
 
     def _symbol(self, name: str, least: int | None, limits: tuple[int, int]) -> None:
         low, high = limits
@@ -114,17 +138,25 @@ class _Reader:
         numbers = [*self.size_facts, *(one for one in _listed(family.shared_bytes) if isinstance(one, str))]
         for value in self.given.values():
             found = _TENSOR.fullmatch(value) if isinstance(value, str) else None
-            if found:
+            mapped = map_text("args", value)
+            if mapped:
+                shapes += mapped.shape
+            elif found:
                 shapes.append(found[2])
-            elif isinstance(value, str) and value not in self.given:
+            elif isinstance(value, str) and not self._is_tensor(value):
                 numbers.append(value)
         narrow = {one.name for one in self.kernel.parameters if one.size == 4}
         narrow |= {value.strip() for name, value in self.given.items() if isinstance(value, str) and name in narrow}
         integers = [one.name for one in self._integers() if one.name not in self.given]
         for least, names in ((1, _names(shapes)), (None, [*_names(numbers), *integers])):
             for name in names:
-                if name not in self.sizes:
+                if name not in self.sizes and not self._is_tensor(name):
                     self._symbol(name, least, _INT32 if name in narrow else _INT64)
+
+    def _is_tensor(self, name: str) -> bool:
+        """Return True for the name of a parameter whose argument is given as a tensor's dtype and shape."""
+        given = self.given.get(name)
+        return isinstance(given, str) and _TENSOR.fullmatch(given) is not None
 
     def _integers(self) -> list[Parameter]:
         """Return the parameters that may be whole numbers."""
@@ -184,9 +216,11 @@ class _Reader:
                 values.append(term(0))
                 continue
             given = self.given.get(one.name)
-            owner = given if isinstance(given, str) and given in self.given else one.name  # perhaps of the same tensor
-            tensor = self._tensor(owner, self.given.get(owner))
-            if tensor is not None:
+            mapped = map_text(f"args[{one.name!r}]", given)
+            tensor = self._tensor(one.name, given)
+            if mapped is not None:
+                values.append(self._map(made, one, mapped))
+            elif tensor is not None:
                 made.tensors[tensor.name] = tensor  # two parameters may get one tensor
                 values.append(self.arena.atom("pointer", tensor.name))
             elif one.pointer or (given is None and one.name in self.given):
@@ -216,9 +250,25 @@ class _Reader:
                 made.stated.append(f"{given} % {one.divisibility} == 0")
         return value
 
+    def _map(self, made: Specification, one: Parameter, mapped: MapText) -> Term:
+        """Add a tensor map; return the address of the parameter that holds it."""
+        found = mapped.of(one.name, self._number)
+        if one.size != MAP_BYTES:
+            raise ArgumentError(
+                f"args[{one.name!r}]", "a tensor map", f"an argument of {one.size} bytes", "A map has 128."
+            )
+        made.tensors[one.name] = found.tensor
+        made.maps[f"&{one.name}"] = found
+        for text, condition in found.facts():
+            made.facts.append(condition)
+            made.stated.append(text)
+        return self.arena.atom("pointer", f"&{one.name}")
+
     def _tensor(self, name: str, given: Any) -> TensorArgument | None:
         where = f"args[{name!r}]"
         if isinstance(given, str):
+            if self._is_tensor(given):
+                return self._tensor(given, self.given[given])
             found = _TENSOR.fullmatch(given)
             if found is None:
                 return None
@@ -238,6 +288,11 @@ class _Reader:
         if not isinstance(found, Term):
             raise ArgumentError(where, repr(given), "a whole number or a formula of sizes", "Correct it.")
         return found
+
+
+def _shaped(tensor: TensorArgument) -> SimpleNamespace:
+    """Return what formulas and functions may ask of a tensor."""
+    return SimpleNamespace(shape=tensor.shape, ndim=len(tensor.shape), numel=lambda: tensor.count)
 
 
 def _listed(given: Any) -> Sequence[Any]:

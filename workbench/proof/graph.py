@@ -6,13 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from workbench.proof.unknown import Unknown
+from workbench.proof.unknown import Unknown, called
 from workbench.ptx.instruction import split_operands
 from workbench.ptx.parse import Label, ParsedModule, PtxDeclaration, PtxEntry, PtxVariable, Scope, Statement
 
 REGISTER = re.compile(r"[%\w$]+")
 ENDS = ("ret", "exit", "trap")
 _READS_ALL = ("st", "bra", "red", "ret", "cp", "fence", "membar", "prefetch", "mbarrier", "bar", "barrier", "stmatrix")
+_FAILS = "__assertfail"
+"""The function that an assertion calls, which ends the launch."""
+_BARRIERS = ("bar", "barrier", "mbarrier")
 _DECLARED = re.compile(r"\s*([%\w$]+?)(?:<(\d+)>)?\s*")
 
 
@@ -44,15 +47,19 @@ class Graph:
 
     ``order`` is a reverse postorder of the blocks; ``loops`` has the blocks of each loop by its head; ``types`` the
     registers and ``variables`` what the kernel and its module declare. ``live`` are the registers that a block's
-    beginning needs, ``written`` those that a loop writes. Raises Unknown for calls and computed branches.
+    beginning needs, ``written`` those that a loop writes. ``waits`` are statements that ask an mbarrier until its phase
+    is over. Raises Unknown for calls and computed branches.
     """
 
     def __init__(self, module: ParsedModule, entry: PtxEntry):
         self.types: dict[str, str] = {}
         self.variables: dict[str, PtxVariable] = dict(module.variables)
+        self.waits: set[int] = set()
         self.blocks = self._read(module, entry)
         self.order = self._postorder()[::-1]
         self.loops = self._loops()
+        for block in [one for one in self.loops if waiting_on(self, one)]:
+            self._without_spinning(block)
         self.live = self._liveness()
         self.written = {
             head: {name for block in body for one in self.blocks[block].statements for name in self.effects(one)[0]}
@@ -60,11 +67,14 @@ class Graph:
         }
 
     def _read(self, module: ParsedModule, entry: PtxEntry) -> list[CodeBlock]:
-        blocks, labels = [CodeBlock()], {}
+        blocks = [CodeBlock()]
         scopes: list[dict[str, str]] = [{}]
+        labels: list[dict[str, int]] = [{}]
+        seen: dict[int, list[dict[str, int]]] = {}
         for item in module.body(entry):
             if isinstance(item, Scope):
                 scopes = [*scopes, {}] if item.opens else scopes[:-1]
+                labels = [*labels, {}] if item.opens else labels[:-1]
             elif isinstance(item, PtxDeclaration):
                 self._declare(item, scopes)
             elif isinstance(item, PtxVariable):
@@ -72,18 +82,23 @@ class Graph:
             elif isinstance(item, Label):
                 if blocks[-1].statements:
                     blocks.append(CodeBlock())
-                labels[item.name] = len(blocks) - 1
+                labels[-1][item.name] = len(blocks) - 1
             elif isinstance(item, Statement):
+                if head(item) == "call" and _FAILS in split_operands(item.operands):
+                    item = replace(item, opcode="trap", operands="")
                 if head(item) in ("call", "brx", "tex", "alloca"):
-                    raise Unknown(item, f"{head(item)} is not modelled")
+                    raise Unknown(item, called(item) if head(item) == "call" else f"{head(item)} is not modelled")
                 blocks[-1].statements.append(_renamed(item, scopes))
                 if head(item) in ("bra", *ENDS):
+                    seen[item.start] = labels
                     blocks.append(CodeBlock())
         for place, block in enumerate(blocks):
             following = [place + 1] if place + 1 < len(blocks) else []
             last = block.statements[-1] if block.statements else None
             if last is not None and head(last) == "bra":
-                block.after = [labels[last.operands.strip()], *(following if last.guard else ())]
+                target = last.operands.strip()
+                place = next(one[target] for one in reversed(seen[last.start]) if target in one)
+                block.after = [place, *(following if last.guard else ())]
             elif last is None or head(last) not in ENDS or last.guard:
                 block.after = following
         return blocks
@@ -146,6 +161,24 @@ class Graph:
                 loops.setdefault(following, set()).update(body)
         return loops
 
+    def _without_spinning(self, block: int) -> None:
+        """Turn a loop that only asks an mbarrier again into its one statement, which then is a wait."""
+        body = self.loops.pop(block)
+        (outside,) = {after for one in body for after in self.blocks[one].after} - body
+        self.blocks[block].statements = self.blocks[block].statements[:1]
+        self.blocks[block].after = [outside]
+        self.waits.add(self.blocks[block].statements[0].start)
+        self.order = [one for one in self.order if one == block or one not in body]
+
+    def watch(self, name: str, statements: frozenset[int]) -> None:
+        """Keep a value of the proof's own as if it were a register, which some statements change."""
+        self.types[name] = "count"
+        for one in self.live.values():
+            one.add(name)
+        for block, body in self.loops.items():
+            if any(one.start in statements for place in body for one in self.blocks[place].statements):
+                self.written[block].add(name)
+
     def _liveness(self) -> dict[int, set[str]]:
         reads: dict[int, set[str]] = {}
         writes: dict[int, set[str]] = {}
@@ -175,7 +208,8 @@ class Graph:
         """Return the registers that a statement writes, and those that it reads."""
         names = [self.registers(one) for one in split_operands(statement.operands)]
         reducing = head(statement) in ("bar", "barrier") and ".red" in statement.opcode
-        writes = bool(names) and (head(statement) not in _READS_ALL or reducing)
+        asking = head(statement) == "mbarrier" and not statement.operands.lstrip().startswith("[")
+        writes = bool(names) and (head(statement) not in _READS_ALL or reducing or asking)
         written = set(names[0]) if writes else set()
         read = {name for one in names[1 if writes else 0 :] for name in one}
         if statement.guard:
@@ -188,3 +222,28 @@ class Graph:
         if found.statements:
             return head(found.statements[0]) in ENDS and not found.statements[0].guard
         return not found.after or self.ends(found.after[0])
+
+    def aborts(self, block: int) -> bool:
+        """Return True if a thread at the beginning of a block goes straight to the end of the launch."""
+        found, after = self.blocks[block].statements, self.blocks[block].after
+        if any(head(one) in _BARRIERS for one in found):
+            return False
+        if found and head(found[-1]) == "trap" and not found[-1].guard:
+            return True
+        return after == [block + 1] and self.aborts(block + 1)
+
+
+def waiting_on(graph: Graph, block: int) -> bool:
+    """Return True if a loop does nothing but ask an mbarrier until a phase is over."""
+    body = graph.loops[block]
+    first, *rest = (one for place in (block, *sorted(body - {block})) for one in graph.blocks[place].statements)
+    if not first.opcode.startswith(("mbarrier.try_wait", "mbarrier.test_wait")) or first.guard:
+        return False
+    branches = [one for one in rest if head(one) == "bra"]
+    outside = {after for one in body for after in graph.blocks[one].after} - body
+    chosen = [one for one in branches if one.guard]
+    if len(outside) != 1 or len(chosen) != 1 or any(head(one) not in ("bra", "nanosleep") for one in rest):
+        return False
+    asked = split_operands(first.operands)[0].strip()
+    taken = next(graph.blocks[one].after[0] for one in body if chosen[0] in graph.blocks[one].statements)
+    return chosen[0].guard == asked and chosen[0].negated == (taken in body)

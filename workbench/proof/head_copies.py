@@ -1,4 +1,4 @@
-"""Copies of ``cp.async`` in flight at the head of a loop's round."""
+"""Copies in flight at the head of a loop's round."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from workbench.proof.access import Pending, ThreadAccess
 from workbench.proof.conditions import TRUE, Predicate, at_most, both, conjuncts, substituted, zero
-from workbench.proof.state import State
+from workbench.proof.state import Queue
 from workbench.proof.terms import Atom, Term, term
 from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
@@ -23,7 +23,7 @@ class HeadCopies:
         self.count, self.index, self.before = count, index, before
         self.groups: tuple[Pending, ...] = before
 
-    def guess(self, statement: Statement, trial: Callable[[tuple[Pending, ...]], State]) -> None:
+    def guess(self, statement: Statement, trial: Callable[[tuple[Pending, ...]], Queue]) -> None:
         """Find the groups from trial rounds, which begin with stand-ins."""
         length = len(self.before)
         while True:
@@ -58,7 +58,7 @@ class HeadCopies:
                 entries.append((condition, one.substituted(mapping)))
         return tuple(entries)
 
-    def kept(self, after: State, holds: Callable[[Predicate, Predicate], bool]) -> bool:
+    def kept(self, after: Queue, holds: Callable[[Predicate, Predicate], bool]) -> bool:
         """Return True if the copies in flight at the end of a round are those assumed at its beginning."""
         following = {self.index: self.count + 1}
         real = _padded(after.groups, len(self.groups))

@@ -7,7 +7,8 @@ hypothesis, which has to hold in the first round and to be kept by each: what do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from workbench.proof.access import ANY, Epoch, Epochs, Pending
@@ -26,8 +27,9 @@ from workbench.proof.conditions import (
 )
 from workbench.proof.graph import head
 from workbench.proof.head_copies import HeadCopies
-from workbench.proof.state import State, Value, relative
-from workbench.proof.terms import THREAD, Term, remainder, term
+from workbench.proof.ring_forms import number_of, on_ring, remainder_of
+from workbench.proof.state import COPIES, QUEUES, STORES, Queue, State, Value, relative
+from workbench.proof.terms import THREAD, Term, quotient, remainder, term
 from workbench.proof.thread import Thread
 from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
@@ -100,8 +102,9 @@ class _SymbolicLoop:
         self.forms: dict[str, Term] = {}
         self.facts: list[Predicate] = []
         self.epochs: tuple[Epochs, Epochs] = start.epochs, start.lane_epochs
-        self.copies = HeadCopies(self.count, self.index, start.groups)
-        self.exact_copies = False
+        self.copies = {name: HeadCopies(self.count, self.index, start.queues[name].groups) for name in QUEUES}
+        self.exact_copies: set[str] = set()
+        self.unfenced = start.unfenced
 
     # -- substitution in the round ------------------------------------------------------------------------------
 
@@ -135,28 +138,63 @@ class _SymbolicLoop:
                 if not carried:
                     break
                 self.forms |= {name: carried[name] for name in sorted(carried)}
+            self._guess_phases()
             back = self._trial()
             self.epochs = self._guess_epochs(back)
-            self.copies.guess(self.statement, lambda groups: self._trial(groups))
+            for name, copies in self.copies.items():
+                if copies.before or self._issues(name):
+                    copies.guess(self.statement, functools.partial(self._in_flight, name))
             self.facts = self._guess_facts(back)
         finally:
             self.run.exact = exact
 
-    def _trial(self, groups: tuple | None = None) -> State:
+    def _guess_phases(self) -> None:
+        """Take registers that begin with 0 or 1 and have no form for parities: of rounds, or of ways round a ring."""
+        found = dict.fromkeys(ring for form in self.forms.values() if (ring := remainder_of(form)))
+        rings = [(place + self.count * (size * more), size) for more in range(4) for place, size in found]
+        for name, _head in self.heads.items():
+            first = self.start.registers.get(name)
+            if name in self.forms or not isinstance(first, Term) or not first.within(0, 1):
+                continue
+            for place, size in [*rings, (self.count, 1)]:
+                form = remainder(first + quotient(place, size), 2)
+                if self.at(form, term(0)) != first:
+                    continue
+                self.forms[name] = form
+                after = self._trial().registers.get(name)
+                wanted = self.at(form, self.count + 1)
+                if isinstance(after, Term) and self.run.holds(TRUE, equal(after, wanted)):  # type: ignore[arg-type]
+                    break
+                del self.forms[name]
+
+    def _issues(self, name: str) -> bool:
+        """Return True if the loop closes groups of a queue."""
+        word = {COPIES: "cp.async.commit_group", STORES: "cp.async.bulk.commit_group"}[name]
+        blocks = self.run.graph.blocks
+        return any(one.opcode.startswith(word) for place in self.body for one in blocks[place].statements)
+
+    def _in_flight(self, name: str, groups: tuple[Pending, ...]) -> Queue:
+        """Return a queue after a trial round with stand-ins for what it has in flight."""
+        return self._trial({name: Queue(groups)}).queues[name]
+
+    def _in_flight_exactly(self, name: str, groups: tuple[Pending, ...]) -> Queue:
+        return self._exact_trial({name: Queue(groups)}).queues[name]
+
+    def _trial(self, queues: Mapping[str, Queue] = {}) -> State:
         """Run a round once in which registers without a form hold something of their own."""
         state = self._head()
         state.registers |= {name: value for name, value in self.heads.items() if name not in self.forms}
         mark = Epoch(TRUE, ("head", self.block))
-        state.epochs, state.lane_epochs, state.groups = (mark,), (mark,), groups or ()
+        state.epochs, state.lane_epochs, state.queues = (mark,), (mark,), dict.fromkeys(QUEUES, Queue()) | dict(queues)
         back, _ = self.run.round(self.block, self.body, state, self.count, apart=True)
         if not back:
             raise Unknown(self.statement, "a loop that no path repeats")
         return self.run.merged(self.block, back)
 
-    def _exact_trial(self, groups: tuple[Pending, ...]) -> State:
+    def _exact_trial(self, queues: Mapping[str, Queue]) -> State:
         """Run a round with stand-ins for the copies in flight, in which values wrap, and record nothing of it."""
         state, mark = self._head(), self.run.mark()
-        state.groups = groups
+        state.queues |= queues
         back, _ = self.run.round(self.block, self.body, state, self.count, apart=True)
         self.run.forget(mark)
         return self.run.merged(self.block, back)
@@ -186,18 +224,18 @@ class _SymbolicLoop:
             low, high = first.bounds
             if low != 0 or high is None or not 0 < high < 16:
                 return None
-            seen = [_number(substituted(after, {atom: term(place)})) for place in range(high + 1)]
+            seen = [number_of(substituted(after, {atom: term(place)})) for place in range(high + 1)]
             if seen[0] is None or any(one != (place + seen[0]) % (high + 1) for place, one in enumerate(seen)):
                 return None
             return remainder(first + self.count * seen[0], high + 1)
         ring = [first.constant]
         while len(ring) < _LONGEST_RING:
-            following = _number(substituted(after, {atom: term(ring[-1])}))
+            following = number_of(substituted(after, {atom: term(ring[-1])}))
             if following is None:
                 return None
             if following in ring:  # some numbers come once, then others again and again
                 start = ring.index(following)
-                found = _on_ring(self.count - start, ring[start:])
+                found = on_ring(self.count - start, ring[start:])
                 for place in range(start):
                     found = choice(equal(self.count, place), ring[place], found)
                 return found
@@ -254,13 +292,16 @@ class _SymbolicLoop:
         state.registers |= self.forms
         state.path = both(self.start.path, *self.facts)
         state.epochs, state.lane_epochs = self.epochs
-        state.groups, state.open, state.touched = self.copies.groups, (), True
+        state.queues, state.touched = {name: Queue(one.groups) for name, one in self.copies.items()}, True
+        state.unfenced = self.unfenced
         return state
 
     def exits(self) -> Exits:
         """Execute the loop; return the states that leave it."""
-        if self.start.open:
+        if any(one.open for one in self.start.queues.values()):
             raise Unknown(self.statement, "copies that were not committed before a loop")
+        if self.start.multiplying:
+            raise Unknown(self.statement, "products that were not committed before a loop")
         self._guess()
         mark = self.run.mark()
         for _ in range(_ATTEMPTS):
@@ -270,6 +311,8 @@ class _SymbolicLoop:
             if not self.run.exact or not back:
                 return self._outside(leaving)
             after = self.run.merged(self.block, back)
+            if after.multiplying:
+                raise Unknown(self.statement, "products that a round of a loop does not commit")
             if self._kept(after):
                 self._agree(path, after)
                 return self._outside(leaving)
@@ -304,11 +347,14 @@ class _SymbolicLoop:
                 pair = [*self.epochs]
                 pair[place] = (Epoch(TRUE, ANY),)
                 self.epochs, same = (pair[0], pair[1]), False
-        if not self.copies.kept(after, run.holds):
-            if self.exact_copies:
-                raise Unknown(self.statement, "copies in flight that match no rule from round to round")
-            self.exact_copies, same = True, False
-            self.copies.guess(self.statement, self._exact_trial)
+        if not after.unfenced <= self.unfenced:
+            self.unfenced, same = self.unfenced | after.unfenced, False
+        broken = [name for name, one in self.copies.items() if not one.kept(after.queues[name], run.holds)]
+        if self.exact_copies.intersection(broken):
+            raise Unknown(self.statement, "copies in flight that match no rule from round to round")
+        for name in broken:
+            self.exact_copies, same = self.exact_copies | {name}, False
+            self.copies[name].guess(self.statement, functools.partial(self._in_flight_exactly, name))
         return same
 
     def _new_facts(self, after: State, facts: Sequence[Predicate]) -> list[Predicate]:
@@ -325,7 +371,7 @@ class _SymbolicLoop:
     def _agree(self, path: Predicate, after: State) -> None:
         """Note that the threads of a block have to run the same rounds of a loop with a barrier."""
         blocks = self.run.graph.blocks
-        if any(head(one) in ("bar", "barrier") for place in self.body for one in blocks[place].statements):
+        if any(head(one) in ("bar", "barrier", "wgmma") for place in self.body for one in blocks[place].statements):
             rounds = self.run.rounds
             self.run.meet(self.statement, path, after.reach, (*rounds, self.count))
             self.run.meet(self.statement, TRUE, self.start.reach, rounds)
@@ -334,7 +380,8 @@ class _SymbolicLoop:
         """Return the states behind the loop. All threads leave it; the exit is unknown if there are several."""
         found = _joined(self.run, leaving)
         left = self.start.reach
-        ways = [target for target, _ in found if not self.run.graph.ends(target)]
+        graph = self.run.graph
+        ways = [target for target, _ in found if not graph.ends(target) and not graph.aborts(target)]
         for target, state in found:
             chosen = TRUE if ways[-1:] == [target] else self._unknown(target)
             state.reach = both(left, chosen)
@@ -345,18 +392,3 @@ class _SymbolicLoop:
     def _unknown(self, target: int) -> Predicate:
         name = f"exit{self.block}-{target}"
         return negation(zero(self.arena.atom("unknown", name, self.run.rounds, 0, 1, THREAD)))
-
-
-def _number(value: Term | Predicate) -> int | None:
-    return value.constant if isinstance(value, Term) else None
-
-
-def _on_ring(count: Term, ring: Sequence[int]) -> Term:
-    """Return the number of a round on a ring of numbers."""
-    place = remainder(count, len(ring))
-    if len(ring) > 1 and all(one == ring[0] + i * (ring[1] - ring[0]) for i, one in enumerate(ring)):
-        return ring[0] + place * (ring[1] - ring[0])
-    found = term(ring[-1])
-    for i in range(len(ring) - 2, -1, -1):
-        found = choice(equal(place, i), ring[i], found)
-    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from workbench.base.element_types import PTX_BYTES
 from workbench.proof.access import AccessMode, Hazard, ThreadAccess
@@ -23,7 +23,11 @@ def is_pointer(value: Term) -> bool:
     return any(atom.kind == "pointer" for atom in value.deps)
 
 
-def arrays_of(statement: Statement, address: Term) -> Iterator[tuple[Predicate, str, Term]]:
+Place = tuple[Predicate, str, Term]
+"""An array and an offset in it, and the condition under which they are meant."""
+
+
+def arrays_of(statement: Statement, address: Term) -> Iterator[Place]:
     """Yield the arrays into which an address may lead, each with its condition and the offset.
 
     Raises Unknown for an address that does not come from one array.
@@ -53,9 +57,21 @@ def address_of(thread: Thread, statement: Statement, operand: str, state: State)
         raise Unknown(statement, "an address that is not a register plus a number")
     value = thread.value(statement, found[1], state)
     if not isinstance(value, Term) or not is_pointer(value):
-        raise Unknown(statement, "an address that was computed from values of memory or in a way that is not modelled")
+        raise Unknown(statement, _origin(thread, value))
     offset = int(found[3], 0) * (-1 if found[2] == "-" else 1) if found[3] else 0
     return value + offset
+
+
+def _origin(thread: Thread, value: Value) -> str:
+    """Return where an address comes from that leads into no argument that is known."""
+    for atom in value.deps if isinstance(value, Term) else ():
+        if atom.kind == "load":
+            array = atom.name.removeprefix("%")
+            return f"an address that lies in memory, in {array}: where it leads is not known; pass that array itself"
+        held = next((one.name for one in thread.entry.parameters if atom.name.startswith(f"{one.name}+")), "")
+        if held:
+            return f"an address inside the structure {held}: how large its array is is not known; pass the array itself"
+    return "an address that was computed from values of memory or in a way that is not modelled"
 
 
 def accesses(
@@ -65,8 +81,6 @@ def accesses(
 
     ``width`` is the size of the access in bytes.
     """
-    writes, strong, copy = mode
-    found = []
     state.touched = True
     try:
         places = list(arrays_of(statement, address_of(thread, statement, operand, state)))
@@ -74,15 +88,28 @@ def accesses(
         if thread.exact:
             raise
         return []
+    return accesses_at(thread, statement, places, width, state, guard, mode)
+
+
+def accesses_at(
+    thread: Thread, statement: Statement, places: Sequence[Place], width: int, state: State, guard: Predicate,
+    mode: AccessMode,
+) -> list[ThreadAccess]:  # fmt: skip
+    """Return, and record, accesses to places in arrays, each under its condition."""
+    writes, strong, copy, proxy, landing, clipped, align = mode
+    found = []
     for when, base, offset in places:
         path = both(state.path, guard, when)
         if path != FALSE:
             one = ThreadAccess(
                 statement, base, offset, width, path, writes, strong, ".cta" in statement.opcode, copy, state.epochs,
-                state.lane_epochs, thread.rounds,
+                state.lane_epochs, thread.rounds, *thread.times(state, copy=copy), landing, proxy, clipped,
+                align,
             )  # fmt: skip
             found.append(one)
             thread.record(one)
+            if writes and not proxy and base.startswith("%"):
+                state.unfenced |= {statement.start}
             for condition, pending in state.pending:
                 if pending.base == base and (writes or pending.writes) and not (copy and not writes):
                     thread.endanger(Hazard(one, pending, condition))

@@ -154,7 +154,7 @@ class OpFamilies:
         """Return the launch of one kernel with the sizes as terms."""
         names = self._names(sizes)
         read = functools.partial(_symbolic, names=names)
-        facts = [*self._compiled_in(part, names)]
+        facts = [*self._compiled_in(part, names), *self._rules(names)]
         args: dict[str, Any] = {}
         for parameter, one in part.arguments:
             if parameter not in kernel.parameter_names:  # Triton takes 1 and None for constants
@@ -209,6 +209,13 @@ class OpFamilies:
             value = one(actual)
             if type(value) is int and isinstance(made := _symbolic(one, names), Term) and made.constant is None:
                 yield f"{one.text} == {value}", equal(made, value)
+
+    def _rules(self, names: Mapping[str, Any]) -> Iterator[tuple[str, Predicate]]:
+        """Yield the rules of the legal configurations that compare sizes: elsewhere there are no launches."""
+        for rule in self.variant.declared.rules:
+            held = _symbolic(rule, names)
+            if isinstance(held, Predicate):
+                yield rule.text, held
 
     def _is_passed(self, part: Any, parameter: str, actual: Mapping[str, Any]) -> bool:
         return parameter not in part._compiled_in(self.variant.declared, self.problem)

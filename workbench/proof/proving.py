@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.base.argument_kinds import checked_kinds
@@ -14,16 +14,21 @@ from workbench.launch.loading import kernel_to_launch
 from workbench.ops.declared.variant import DeclaredVariant
 from workbench.ops.selection import op_of, variants_of
 from workbench.ops.variant import Case, Variant
+from workbench.proof.certificate import certificate
+from workbench.proof.evaluation import Values
 from workbench.proof.execution import Execution
 from workbench.proof.family import Family, size_limits
 from workbench.proof.kept import keep, kept_proof, key_of
 from workbench.proof.of_ops import OpFamilies
 from workbench.proof.queries import Failure, Queries
+from workbench.proof.role_queries import RoleQueries
+from workbench.proof.roles import has_roles, in_roles
 from workbench.proof.solver import Effort, OutOfBudget, Question, require_solver
 from workbench.proof.specification import Specification
 from workbench.proof.unknown import Unknown
 from workbench.proof.verdict import PROPERTIES, PROVED, REFUTED, UNKNOWN, Counterexample, Proof, Proofs
-from workbench.proof.witness import Values, counterexample
+from workbench.proof.witness import counterexample
+from workbench.ptx.proved import ProvedAccesses
 
 EFFORT = 120_000_000
 """Resources of a proof, in Z3's own count: about a minute."""
@@ -67,7 +72,8 @@ def prove(
     Args:
         kernel: a kernel of `load_cuda` or `load_ptx`, or a CompiledKernel, such as of ``compile_triton``; or an op of
             `wb.op`, or its name.
-        grid: blocks, one to three numbers or formulas of sizes.
+        grid: blocks, one to three numbers or formulas of sizes, which may name tensors: ``"cdiv(x.shape[1], 32)"``; or
+            a function of sizes and tensors, by their names, that returns these: ``lambda x: (x.shape[0], 1)``.
         block: threads of a block, one to three numbers; a kernel of Triton has its own.
         args: for each parameter, in order or by name, a tensor as ``"float32[rows, cols]"``, the name of a parameter
             that gets the same tensor, a formula of sizes, or a value. An integer without one is a size of its own name.
@@ -118,8 +124,14 @@ def _families_of(
         yield from OpFamilies(op, one, own_case, config, facts).families(arch)
 
 
-def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool = True) -> Proof:
-    """Prove a family of launches; ``kernel`` is the kernel as the machine runs it."""
+def prove_family(
+    family: Family, kernel: Any, *, effort: int = EFFORT, run: bool = True, any_data: bool = True
+) -> Proof:  # fmt: skip
+    """Prove a family of launches; ``kernel`` is the kernel as the machine runs it.
+
+    Without ``any_data`` a counterexample that needs certain elements of a tensor without facts is not run, and refutes
+    nothing.
+    """
     started = time.process_time()
     try:
         made = family.specification()
@@ -137,7 +149,11 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
 
     def confirmed(made: Specification, failure: Failure) -> bool:
         if failure.values:
-            examples.append(counterexample(made, failure, kernel, run))
+            loaded = sorted({atom.name for atom, _ in failure.values if atom.kind == "load"} - made.data.keys())
+            known = any_data or not loaded
+            found = counterexample(made, failure, kernel, run and known)
+            told = f"not run: nothing is stated about the elements of {', '.join(loaded)}"
+            examples.append(found if known else replace(found, remark=told))
         return bool(examples) and examples[-1].holds
 
     best = attempt(family, HIGHEST, Effort(effort), confirmed)
@@ -163,6 +179,7 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
         overflow,
         questions,
         time.process_time() - started,
+        best.accesses,
     )
     keep(key, found)
     return found
@@ -176,6 +193,7 @@ class ProofAttempt:
     failures: list[Failure]
     unknown: str
     questions: int
+    accesses: ProvedAccesses | None = None
 
     @property
     def proved(self) -> bool:
@@ -195,19 +213,23 @@ def attempt(
     """Try to prove a family with the preconditions of a level, until a failure is ``enough``."""
     specification = family.specification(size_limits(level))
     failures: list[Failure] = []
-    unknown = ""
+    unknown, proved = "", None
     try:
         execution = Execution(family.module, family.kernel.name, specification, effort)
         execution.run()
-        for one in Queries(execution).failures():
+        roles = in_roles(execution, family.module) if has_roles(execution) else None
+        for one in (Queries(execution) if roles is None else RoleQueries(roles, family.kernel.ptx)).failures():
             failures.append(one)
             if enough(specification, one):
                 break
+        else:
+            # The copies and waits of threads with roles stay with the checks.
+            proved = None if roles is not None else certificate(family.kernel, specification, execution, failures)
     except Unknown as error:
         unknown = str(error)
     except OutOfBudget:
         unknown = "the effort is used up: give facts, or a larger effort="
-    return ProofAttempt(specification, failures, unknown, effort.questions)
+    return ProofAttempt(specification, failures, unknown, effort.questions, proved)
 
 
 def _preconditions(made: Specification) -> tuple[str, ...]:

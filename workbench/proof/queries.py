@@ -10,7 +10,7 @@ from typing import Any
 from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
 from workbench.proof.conditions import TRUE, Predicate, at_most, both, either, negation, negative, zero
 from workbench.proof.digits import zero_parts
-from workbench.proof.execution import Execution, block_index, thread_index
+from workbench.proof.execution import Execution, block_index, flat_index, thread_index
 from workbench.proof.memory import size_of
 from workbench.proof.solver import USUAL, Answer, Linear, Place, Question
 from workbench.proof.solver_texts import all_of, any_of
@@ -21,7 +21,7 @@ from workbench.ptx.parse import Statement
 
 _TOGETHER = 24
 """Pairs of accesses that are asked about at once; only if the answer is not that none can race, one by one."""
-_MOST_FAILURES = 3
+MOST_FAILURES = 3
 """Counterexamples, or questions without an answer, after which a property is given up."""
 Pair = tuple[ThreadAccess, ThreadAccess, bool]
 """Two accesses and True for threads of one block, False for two blocks."""
@@ -65,13 +65,13 @@ class Queries:
         seen, failures = set(), 0
         for one in self.execution.accesses:
             key = (one.base, one.offset, one.width, one.path)
-            if key in seen:
+            if key in seen or one.clipped:
                 continue
             seen.add(key)
             size = size_of(self.execution, one.base)
             if size is None:
                 name = _name(one.base)
-                text = f'{_does(one)}, whose size is unknown: give it in args, as "float32[rows, cols]"'
+                text = f'{does(one)}, whose size is unknown: give it in args, as "float32[rows, cols]"'
                 yield Failure("bounds", text.replace("{}", name), (one.statement,), {})
                 failures += 1
             else:
@@ -87,13 +87,13 @@ class Queries:
                 answer = question.ask([question.condition(broken, "")])
                 if not answer.contradiction:
                     failures += 1
-                    yield Failure("bounds", f"{_does(one)} out of bounds", (one.statement,), dict(answer.values))
-            if failures >= _MOST_FAILURES:
+                    yield Failure("bounds", f"{does(one)} out of bounds", (one.statement,), dict(answer.values))
+            if failures >= MOST_FAILURES:
                 return
 
     def _misaligned(self, one: ThreadAccess) -> Predicate:
         variable = self.execution.graph.variables.get(_variable(one.base))
-        if variable is not None and variable.align % one.width and variable.space != "local":
+        if variable is not None and variable.align % one.unit and variable.space != "local":
             return TRUE  # by luck only
         return _misaligned_offset(one)
 
@@ -124,9 +124,7 @@ class Queries:
         return [question.same(warp)]
 
     def _warp(self) -> Term:
-        x, y, _ = self.specification.block
-        flat = thread_index(self.specification, 0) + thread_index(self.specification, 1) * x
-        return quotient(flat + thread_index(self.specification, 2) * (x * y), 32)
+        return quotient(flat_index(self.specification), 32)
 
     # -- copies of the same thread --------------------------------------------------------------------------------
 
@@ -153,7 +151,7 @@ class Queries:
                 for failure in self._some(pairs[start : start + _TOGETHER]):
                     yield failure
                     failures += 1
-                    if failures >= _MOST_FAILURES:
+                    if failures >= MOST_FAILURES:
                         return
 
     def _pairs(self) -> Iterator[Pair]:
@@ -174,7 +172,7 @@ class Queries:
                         continue
                     strong = one.strong and other.strong
                     alone = strong and not (one.in_block or other.in_block)
-                    if self.specification.threads > 1 and not strong and _may_meet(one.epochs, other.epochs):
+                    if self.specification.threads > 1 and not strong and self.may_meet(one, other):
                         yield one, other, True
                     if space != "shared" and not alone and any(size.constant != 1 for size in self.specification.grid):
                         yield one, other, False
@@ -193,8 +191,8 @@ class Queries:
         answer: Answer = question.ask(self._race(question, one, other, in_block), USUAL)
         if not answer.contradiction:
             where = "two threads of a block" if in_block else "two blocks"
-            what = f"{where} race: {_does(one)}, {_does(other)}" if one.statement is not other.statement else (
-                f"{where} race: each {_does(one)}"
+            what = f"{where} race: {does(one)}, {does(other)}" if one.statement is not other.statement else (
+                f"{where} race: each {does(one)}"
             )  # fmt: skip
             yield Failure("races", what, (one.statement, other.statement), dict(answer.values))
 
@@ -207,23 +205,18 @@ class Queries:
         value = question.value(distance)
         found += [f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"]
         found += [f"(= {question.value(part)} 0)" for part in zero_parts(distance, 1 - one.width, other.width - 1)]
-        if self.specification.repeats and one.statement is other.statement and one.writes and one.base.startswith("%"):
+        repeats = self.specification.repeats and one.statement is other.statement and one.writes and not one.proxy
+        if repeats and one.base.startswith("%"):
             again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _paired(one, other)]
             found.append(f"(not {all_of([f'(= {value} 0)', *again])})")
-        axes = range(3)
         if in_block:
-            indices = [thread_index(self.specification, axis) for axis in axes]
+            indices = [thread_index(self.specification, axis) for axis in range(3)]
             found += [
                 question.condition(at_most(0, index), tag) for index in indices for tag in ("1", "2") if index.parts
             ]
-            found.append(_differ(question, indices))
-            found.append(_meeting(question, one.epochs, other.epochs))
-            if one.lane_epochs != one.epochs or other.lane_epochs != other.epochs:
-                warp = self._warp()
-                apart = f"(not {question.same(warp)})"
-                found.append(any_of([apart, _meeting(question, one.lane_epochs, other.lane_epochs)]))
+            found += self.unordered(question, one, other)
         else:
-            found.append(_differ(question, [block_index(self.specification, axis) for axis in axes]))
+            found.append(differ(question, [block_index(self.specification, axis) for axis in range(3)]))
         self._offer_factors(question, distance)
         for size in _sizes_in(distance):
             for access, tag in ((one, "1"), (other, "2")):
@@ -231,6 +224,24 @@ class Queries:
                     question.literal(question.linear(room, tag))
                     found.append(f"(>= {question.term(room, tag)} 0)")
         return found
+
+    def unordered(self, question: Question, one: ThreadAccess, other: ThreadAccess) -> list[str]:
+        """Return hypotheses under which two threads of a block make two accesses in no order."""
+        found = [differ(question, [thread_index(self.specification, axis) for axis in range(3)])]
+        found.append(_meeting(question, one.epochs, other.epochs))
+        if one.lane_epochs != one.epochs or other.lane_epochs != other.epochs:
+            warp = self._warp()
+            apart = f"(not {question.same(warp)})"
+            found.append(any_of([apart, _meeting(question, one.lane_epochs, other.lane_epochs)]))
+        return found
+
+    def may_meet(self, one: ThreadAccess, other: ThreadAccess) -> bool:
+        """Return False for accesses that are never in one interval between barriers."""
+        return any(
+            here.place == there.place or ANY in (here.place, there.place)
+            for here in one.epochs
+            for there in other.epochs
+        )
 
     def _offer_factors(self, question: Question, distance: Linear) -> None:
         """Offer the factors of sizes in a distance to lemmas, and the factors of sizes in these."""
@@ -268,7 +279,8 @@ def _sizes_in(distance: Linear) -> list[Place]:
     return sorted({place for key in distance if len(key) > 1 for place in key if place[0].scope == GRID})
 
 
-def _differ(question: Question, indices: Sequence[Term]) -> str:
+def differ(question: Question, indices: Sequence[Term]) -> str:
+    """Return the condition that not all indices of two threads are the same."""
     return any_of([f"(not {question.same(one)})" for one in indices if one.parts])
 
 
@@ -290,10 +302,6 @@ def _meeting(question: Question, one: Epochs, other: Epochs) -> str:
     return any_of(ways)
 
 
-def _may_meet(one: Epochs, other: Epochs) -> bool:
-    return any(here.place == there.place or ANY in (here.place, there.place) for here in one for there in other)
-
-
 def _apart(one: ThreadAccess, other: ThreadAccess) -> bool:
     """Return True if the bounds of two offsets do not meet."""
     (low, high), (least, most) = one.offset.bounds, other.offset.bounds
@@ -303,8 +311,8 @@ def _apart(one: ThreadAccess, other: ThreadAccess) -> bool:
 
 
 def _misaligned_offset(one: ThreadAccess) -> Predicate:
-    rest = one.offset if any(scale % one.width for scale in one.offset.parts.values()) else term(0)
-    return negation(zero(remainder(rest, one.width)))
+    rest = one.offset if any(scale % one.unit for scale in one.offset.parts.values()) else term(0)
+    return negation(zero(remainder(rest, one.unit)))
 
 
 def _variable(base: str) -> str:
@@ -316,10 +324,11 @@ def _name(base: str) -> str:
     return short_name(base.removeprefix("%"))
 
 
-def _does(one: ThreadAccess) -> str:
+def does(one: ThreadAccess) -> str:
+    """Return what an access does, with its line."""
     return f"{line_of(one.statement)} {one.verb} {_name(one.base)}"
 
 
 def _copy_text(hazard: Hazard) -> tuple[str, tuple[Statement, ...]]:
-    text = f"{_does(hazard.access)} before its thread has waited for the copy of {line_of(hazard.copy.statement)}"
+    text = f"{does(hazard.access)} before its thread has waited for the copy of {line_of(hazard.copy.statement)}"
     return text, (hazard.access.statement, hazard.copy.statement)

@@ -207,9 +207,11 @@ class _Flow:
         """
         start = access.statement.start
         around = self._loops(start)
+        barriers: list[int] = []
         for epoch in access.epochs:
-            if epoch.place not in self.barriers:
+            if not isinstance(epoch.place, int) or epoch.place not in self.barriers:
                 return None
+            barriers.append(epoch.place)
             around &= self._loops(epoch.place)
         relevant = [one for one in several if around <= self._loops(one.access.statement.start)]
         rounds = access.rounds[: len(around)]
@@ -223,8 +225,8 @@ class _Flow:
                 return None
         for one in relevant:
             at = one.access.statement.start
-            before = [self._after(at, epoch.place, around) for epoch in access.epochs]
-            behind = [self._after(epoch.place, at, around) for epoch in access.epochs]
+            before = [self._after(at, barrier, around) for barrier in barriers]
+            behind = [self._after(barrier, at, around) for barrier in barriers]
             if not any(before):
                 continue  # behind the barrier, and so behind the load
             if one.access.rounds[: len(around)] != rounds:

@@ -242,15 +242,15 @@ class Question:
         Of loads that are in no term that the question is about, only if ``every``. Return True if there were any.
         """
         before = len(self._paired)
-        while True:
-            loads = [one for one in self._variables if one[0].kind == "load" and (every or one in self._core)]
-            pairs = [(one, other) for i, one in enumerate(loads) for other in loads[:i] if same_array(one[0], other[0])]
-            waiting = [pair for pair in pairs if pair not in self._paired]
-            if not waiting:
-                return len(self._paired) > before
+        while waiting := [pair for pair in self._pairs(every=every) if pair not in self._paired]:
             for pair in waiting:
                 self._paired.add(pair)
                 self._suppose_pair(*pair)
+        return len(self._paired) > before
+
+    def _pairs(self, *, every: bool) -> list[tuple[Place, Place]]:
+        loads = [one for one in self._variables if one[0].kind == "load" and (every or one in self._core)]
+        return [(one, other) for i, one in enumerate(loads) for other in loads[:i] if same_array(one[0], other[0])]
 
     def _suppose_pair(self, first: Place, second: Place) -> None:
         (one, tag), (other, its) = first, second
@@ -279,13 +279,12 @@ class Question:
     def _lemmas(self) -> list[str]:
         """Return products of compared terms with terms that are never negative, where they need no new product."""
         found: list[str] = []
-        factors: dict[tuple[Place, ...], None] = dict.fromkeys(
-            (one,) for key in self._products for one in key if _never_negative(one[0])
-        )
-        for several in [one for one in self._products if len(one) == 3]:
-            sizes = [one for one in several if one[0].scope == GRID and _never_negative(one[0])]
-            pairs: list[tuple[Place, ...]] = [*itertools.combinations(sizes, 2)]
-            factors |= dict.fromkeys(pair for pair in pairs if pair in self._products)
+        factors: dict[tuple[Place, ...], None] = {
+            (one,): None for key in self._products for one in key if _never_negative(one[0])
+        }
+        for whole in [one for one in self._products if len(one) == 3]:
+            sizes = [one for one in whole if one[0].scope == GRID and _never_negative(one[0])]
+            factors |= {pair: None for pair in itertools.combinations(sizes, 2) if pair in self._products}
         known = {frozenset(one.items()): one for one in self._literals if 0 < max(map(len, one), default=0) <= 2}
         for linear in known.values():
             for factor in factors:

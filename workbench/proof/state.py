@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from workbench.proof.access import Epoch, Epochs, Pending
 from workbench.proof.conditions import TRUE, Predicate, both, choice, conjuncts, either, negation, without
@@ -13,15 +13,42 @@ Value = Term | Predicate | None
 """A register: a term, for a predicate a condition, None for any value."""
 
 
+COPIES, STORES = "copies", "stores"
+QUEUES = (COPIES, STORES)
+"""Queues of what a thread issues in groups and waits for: ``cp.async``, and bulk stores."""
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Groups in flight, the oldest first, and what belongs to the group that is not committed yet."""
+
+    groups: tuple[Pending, ...] = ()
+    open: Pending = ()
+
+    def with_open(self, more: Pending) -> Queue:
+        """Return the queue with more in the open group."""
+        return Queue(self.groups, self.open + more)
+
+    def committed(self) -> Queue:
+        """Return the queue with the open group closed."""
+        return Queue((*self.groups, self.open))
+
+    def waited(self, left: int) -> tuple[Queue, tuple[Pending, ...]]:
+        """Return the queue with all but the latest groups waited for, and those groups."""
+        done = max(len(self.groups) - left, 0)
+        return Queue(self.groups[done:], self.open), self.groups[:done]
+
+
 @dataclass
 class State:
     """Knowledge about the generic thread at one place.
 
     ``path`` is a condition that holds for every thread here. ``reach`` is exact: of the threads at the head of the
     innermost loop in this round, or in the kernel at its beginning, those with it come here. ``epochs`` tell which
-    barrier of the block was the latest, ``lane_epochs`` which of the warp or the block. ``groups`` are the copies of
-    ``cp.async`` in flight, the oldest group first, and ``open`` those of no group yet. ``touched`` tells whether the
-    thread may have accessed memory.
+    barrier of the block was the latest, ``lane_epochs`` which of the warp or the block. ``queues`` has what is in
+    flight of each of `QUEUES`. ``touched`` tells whether the thread may have accessed memory, ``multiplying`` whether
+    it has begun a group of products and not committed it. ``unfenced`` are the
+    statements that may have written shared memory with no fence for bulk copies and products behind them.
     """
 
     registers: dict[str, Value]
@@ -29,27 +56,28 @@ class State:
     reach: Predicate = TRUE
     epochs: Epochs = (Epoch(TRUE, "entry"),)
     lane_epochs: Epochs = (Epoch(TRUE, "entry"),)
-    groups: tuple[Pending, ...] = ()
-    open: Pending = ()
+    queues: dict[str, Queue] = field(default_factory=lambda: dict.fromkeys(QUEUES, Queue()))
     touched: bool = False
+    multiplying: bool = False
+    unfenced: frozenset[int] = frozenset()
 
     def copy(self) -> State:
         """Return a state that changes by itself."""
-        return replace(self, registers=dict(self.registers))
+        return replace(self, registers=dict(self.registers), queues=dict(self.queues))
 
     @property
     def pending(self) -> Pending:
         """Accesses of all copies in flight."""
-        return tuple(one for group in (*self.groups, self.open) for one in group)
+        return tuple(one for queue in self.queues.values() for group in (*queue.groups, queue.open) for one in group)
 
-    def narrow(self, condition: Predicate, *, others_end: bool = False) -> State:
+    def narrow(self, condition: Predicate, *, others_end: bool = False, others_abort: bool = False) -> State:
         """Restrict the state to the threads with a condition, and return it.
 
         If the others end here, nobody waits for them: the places behind are reached by all that are left. But what they
-        have accessed before is then not ordered by the barriers there.
+        have accessed before is then not ordered by the barriers there. If the others end the launch, nothing follows.
         """
         self.path = both(self.path, condition)
-        if not others_end or self.touched:
+        if not others_abort and (not others_end or self.touched):
             self.reach = both(self.reach, condition)
         return self
 
@@ -64,11 +92,10 @@ def merged(states: Sequence[State], live: Iterable[str], types: dict[str, str]) 
     result.path, result.reach = both(*common, either(*rests)), both(*reached, either(*parts))
     result.epochs = _joined([one.epochs for one in states], rests)
     result.lane_epochs = _joined([one.lane_epochs for one in states], rests)
-    longest = max(len(one.groups) for one in states)
-    padded = [((),) * (longest - len(one.groups)) + one.groups for one in states]
-    result.groups = tuple(_pending([one[i] for one in padded], rests) for i in range(longest))
-    result.open = _pending([one.open for one in states], rests)
+    result.queues = {name: _queue([one.queues[name] for one in states], rests) for name in QUEUES}
     result.touched = any(one.touched for one in states)
+    result.multiplying = any(one.multiplying for one in states)
+    result.unfenced = frozenset().union(*(one.unfenced for one in states))
     result.registers = {}
     for name in sorted(live):
         if any(name in one.registers for one in states):
@@ -103,6 +130,13 @@ def _joined(epochs: Sequence[Epochs], rests: Sequence[Predicate]) -> Epochs:
         for epoch in several
     )
     return tuple(dict.fromkeys(found))
+
+
+def _queue(several: Sequence[Queue], rests: Sequence[Predicate]) -> Queue:
+    longest = max(len(one.groups) for one in several)
+    padded = [((),) * (longest - len(one.groups)) + one.groups for one in several]
+    groups = tuple(_pending([one[i] for one in padded], rests) for i in range(longest))
+    return Queue(groups, _pending([one.open for one in several], rests))
 
 
 def _pending(several: Sequence[Pending], rests: Sequence[Predicate]) -> Pending:

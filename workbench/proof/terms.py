@@ -7,7 +7,7 @@ range first (`workbench.proof.values`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Union
 
 GRID, BLOCK, THREAD = 0, 1, 2
@@ -122,6 +122,12 @@ class Term:
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __floordiv__(self, divisor: int) -> Term:
+        return quotient(self, divisor) if isinstance(divisor, int) and divisor >= 1 else NotImplemented
+
+    def __mod__(self, divisor: int) -> Term:
+        return remainder(self, divisor) if isinstance(divisor, int) and divisor >= 1 else NotImplemented
+
     @property
     def constant(self) -> int | None:
         """Value of a term without atoms, else None."""
@@ -224,13 +230,19 @@ def divided(dividend: Term, divisor: Term) -> Term | None:
 
 def ratio(dividend: Term, divisor: Term) -> Term:
     """Return the quotient by a term, rounded down; it is 0 where the dividend is below 0 or the divisor below 1."""
+    number, (least, most) = divisor.constant, dividend.bounds
+    if number is not None:  # a divisor of a round of a loop becomes one
+        if number < 1 or (most is not None and most < 0):
+            return term(0)
+        if least is not None and least >= 0:
+            return quotient(dividend, number)
     exact = divided(dividend, divisor)
     if exact is not None:
         return exact
     only = dividend.atom
     top = None if only is None or only.high is None else divided(term(only.high) + 1, divisor)
     args = (dividend, divisor) if top is None else (dividend, divisor, top - 1)
-    return divisor.arena.atom("ratio", "", args, 0)
+    return (dividend if number is not None else divisor).arena.atom("ratio", "", args, 0)
 
 
 def bounds_of_atom(atom: Atom) -> Bounds:
@@ -258,9 +270,9 @@ def _bounds_of(value: Term) -> Bounds:
             least, most = most, least
         low = None if low is None or least is None else low + factor * least
         high = None if high is None or most is None else high + factor * most
-    for key, factor in value.parts.items():  # t - d * (t / d) lies in [0, d)
-        if factor < 0 and len(key) == 1 and key[0].kind == "quotient" and -factor % key[0].args[1] == 0:
-            dividend, divisor = key[0].args
+    # t - d * (t / d) lies in [0, d). The latest quotient is the outermost one; one after the other keeps this linear.
+    for key, factor in sorted(value.parts.items(), key=lambda part: part[0], reverse=True):
+        for dividend, divisor in _dividends(key, factor, value):
             scale = -factor // divisor
             rest = value - (dividend - Term({key: divisor})) * scale
             if len(rest.parts) < len(value.parts):
@@ -270,7 +282,22 @@ def _bounds_of(value: Term) -> Bounds:
                 if most is not None:
                     upper = most + scale * (divisor - 1)
                     high = upper if high is None else min(high, upper)
+                return low, high
     return low, high
+
+
+def _dividends(key: Monomial, factor: int, value: Term) -> Iterator[tuple[Term, int]]:
+    """Yield what a negative multiple of a quotient may be the quotient of: ``t / d`` and, of ``(t / c) / d``, t / c."""
+    if factor >= 0 or len(key) != 1 or key[0].kind != "quotient":
+        return
+    dividend, divisor = key[0].args
+    if -factor % divisor == 0:
+        yield dividend, divisor
+    for other in value.parts:
+        if len(other) == 1 and other[0].kind == "quotient" and other[0].args[0] == dividend:
+            outer, rest = divmod(divisor, other[0].args[1])
+            if not rest and outer > 1 and -factor % outer == 0:
+                yield Term({other: 1}), outer
 
 
 def bounds_of_product(key: Monomial) -> Bounds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -17,10 +18,12 @@ from workbench.proof.conditions import (
     either,
     equal,
     negation,
+    zero,
 )
+from workbench.proof.descriptors import bits_of_address, masked_address, with_bits
 from workbench.proof.memory import is_pointer
 from workbench.proof.state import State, Value
-from workbench.proof.terms import Term, quotient, ratio, remainder, term
+from workbench.proof.terms import BLOCK, Term, quotient, ratio, remainder, term
 from workbench.proof.thread import Thread
 from workbench.ptx.parse import Statement
 
@@ -34,6 +37,7 @@ WITHOUT_MEMORY = frozenset((
     "vset2", "vset4", "vshl", "vshr", "vsub", "vsub2", "vsub4", "xor",
 ))  # fmt: skip
 """Instructions that touch no memory: their results may be anything."""
+_MOST_PARTS = 33
 _INTEGERS = frozenset(f"{kind}{bits}" for kind in "bsu" for bits in (8, 16, 32, 64))
 
 
@@ -105,7 +109,7 @@ def computed(operation: Operation) -> Value:
 
 def _comparison(one: Operation) -> Value:
     if one.kind not in _INTEGERS:
-        return None
+        return _of_the_block(one) if len(one.parts) == 3 else None
     relation = one.parts[1]
     signed = one.signed
     if relation in ("eq", "ne"):  # either reading of the bits will do
@@ -117,6 +121,17 @@ def _comparison(one: Operation) -> Value:
         with_other = {"and": both, "or": either}.get(one.parts[2])
         return None if with_other is None else with_other(found, one.condition(3))
     return found
+
+
+def _of_the_block(one: Operation) -> Value:
+    """Return a comparison of floats that are those of a block, such as loaded ones: unknown, but the same for all."""
+    held = [one.thread.value(one.statement, text, one.state) for text in one.operands[1:3]]
+    terms = tuple(value for value in held if isinstance(value, Term))
+    numbers = [text for value, text in zip(held, one.operands[1:3], strict=True) if value is None and "%" not in text]
+    if not terms or len(terms) + len(numbers) < len(held) or any(atom.scope > BLOCK for t in terms for atom in t.deps):
+        return None
+    name = " ".join([one.statement.opcode, *("" if value is None else "v" for value in held), *numbers])
+    return negation(zero(one.thread.specification.arena.atom("unknown", name, terms, 0, 1)))
 
 
 def _predicate(one: Operation) -> Value:
@@ -150,7 +165,7 @@ def _mul(one: Operation) -> Value:
         return one.exact(1) * one.exact(2)
     if "hi" in one.parts:
         product = one.exact(1) * one.exact(2)
-        return quotient(product, 1 << one.width)
+        return _by_reciprocal(one, product, one.width)
     return _modulo(one.value(1) * one.value(2), one.width)
 
 
@@ -181,13 +196,34 @@ def _shr(one: Operation) -> Value:
     count = one.value(2).constant
     if count is None or not 0 <= count < one.width:
         return None
+    of_address = bits_of_address(one.thread, one.value(1), count, one.width - count)
+    if of_address is not None:
+        return of_address
     value = one.exact(1)
     if count == one.width - 1 and one.signed and _at_least_zero(one, value):
         return term(0)  # how a division rounds to 0: with the sign
     bits = bits_of(value, one.width)
     if bits is not None and value.within(0, (1 << one.width - 1) - 1):
         return from_bits(bits[count:])
-    return quotient(value, 1 << count)
+    if count == one.width - 1 and value.constant is None and one.holds(between(0, value, (1 << count) - 1)):
+        return term(0)  # the sign, by which compilers correct a division
+    return _by_reciprocal(one, value, count)
+
+
+def _by_reciprocal(one: Operation, product: Term, shift: int) -> Term:
+    """Return a product shifted right: a quotient, where the factor is the reciprocal by which compilers divide."""
+    scale = math.gcd(*product.parts.values()) if product.parts else 0
+    for part in range(1, _MOST_PARTS if shift >= 16 and scale >> shift - 12 else 0):
+        factor, rest = divmod(scale, part)
+        if rest:
+            continue
+        divisor = -(-(1 << shift) // factor)
+        excess = factor * divisor - (1 << shift)
+        if divisor > 2 and 0 < excess < divisor:  # exact below (1 << shift) / excess
+            dividend = Term({key: number // factor for key, number in product.parts.items()})
+            if one.holds(between(0, dividend, (1 << shift) // excess - 1)):
+                return quotient(dividend, divisor)
+    return quotient(product, 1 << shift)
 
 
 def _bitwise(one: Operation) -> Value:
@@ -198,6 +234,9 @@ def _bitwise(one: Operation) -> Value:
     mask = right.constant
     if mask is not None:
         mask %= 1 << width
+        of_address = masked_address(one.thread, left, mask) if name == "and" else with_bits(left, mask)
+        if of_address is not None and name != "xor":
+            return of_address
         if name == "xor" and mask == (1 << width) - 1:
             return -left - 1
         if name == "and" and left.within(-1, 0):  # how LLVM writes a choice between a mask and 0
@@ -260,6 +299,9 @@ def _bfe(one: Operation) -> Value:
     start, length = one.value(2).constant, one.value(3).constant
     if start is None or not length or start < 0 or start + length > one.width:
         return None
+    of_address = bits_of_address(one.thread, one.value(1), start, length)
+    if of_address is not None and not one.signed:
+        return of_address
     value = one.exact(1, False)
     bits = bits_of(value, one.width)
     if bits is not None:

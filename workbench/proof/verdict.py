@@ -11,6 +11,7 @@ from workbench.base.tables import Table, Tabular, wrap
 
 if TYPE_CHECKING:
     from workbench.analysis.check_report import CheckReport
+    from workbench.ptx.proved import ProvedAccesses
 
 PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
 STATUSES = {PROVED: 0, REFUTED: 1, UNKNOWN: 3}
@@ -64,6 +65,7 @@ class Proof(Tabular, Document):
         overflow: where the index arithmetic wraps without the preconditions.
         questions: number of questions to the solver.
         seconds: CPU seconds.
+        accesses: what is proved as a plain value, with which checks of a run leave it out (`check_kernel`).
     """
 
     kernel: str
@@ -76,6 +78,7 @@ class Proof(Tabular, Document):
     overflow: str = ""
     questions: int = 0
     seconds: float = field(default=0.0, compare=False)
+    accesses: ProvedAccesses | None = field(default=None, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -85,6 +88,11 @@ class Proof(Tabular, Document):
     def __bool__(self) -> bool:
         """Return True if everything is proved."""
         return self.ok
+
+    @property
+    def covered(self) -> tuple[ProvedAccesses, ...]:
+        """Accesses that checks leave out: `accesses`, if there are any."""
+        return () if self.accesses is None else (self.accesses,)
 
     @property
     def exit_status(self) -> int:
@@ -160,6 +168,11 @@ class Proofs(Tabular, Document):
 
     def __iter__(self) -> Iterator[Proof]:
         return iter(self.proofs)
+
+    @property
+    def covered(self) -> tuple[ProvedAccesses, ...]:
+        """Accesses that checks leave out, of all kernels."""
+        return tuple(accesses for one in self.proofs for accesses in one.covered)
 
     @property
     def exit_status(self) -> int:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError
 from workbench.launch.checking import check_kernel
-from workbench.proof.conditions import Predicate
+from workbench.proof.evaluation import Values
 from workbench.proof.facts import DataFact
 from workbench.proof.queries import Failure
 from workbench.proof.specification import Specification
 from workbench.proof.tensors import TensorArgument
-from workbench.proof.terms import Atom, Term, term
+from workbench.proof.terms import Term, term
 from workbench.proof.unknown import line_of
 from workbench.proof.verdict import Counterexample
+from workbench.ptx.tensor_map import TensorMap
 
 if TYPE_CHECKING:
     from workbench.analysis.check_report import CheckReport
-    from workbench.proof.solver import Place
 
 MOST_BYTES, MOST_THREADS = 1 << 26, 1 << 20
 """Largest launch that is run to confirm a counterexample."""
@@ -30,50 +31,15 @@ FINDINGS = {
     "races": (
         "shared race", "warp race", "global race", "cp.async data read before wait",
         "write to global memory that a copy is reading", "write to shared memory that is being read",
+        "missing fence.proxy.async", "missing fence.mbarrier_init", "async copy or product misuse",
+        "missing wgmma.fence", "register of a running product touched",
     ),
-    "barriers": ("divergent barrier", "barrier misuse", "deadlock"),
+    "barriers": (
+        "divergent barrier", "barrier misuse", "mbarrier misuse", "deadlock",
+        "missing fence.mbarrier_init", "shared race",
+    ),
 }  # fmt: skip
 """Findings of the machine that confirm that a property fails."""
-
-
-class Values:
-    """The values that atoms of the grid have in a counterexample; an atom without a value has its least one."""
-
-    def __init__(self, known: Mapping[Place, int], tag: str = ""):
-        self._known = {atom: value for (atom, its), value in known.items() if its in (tag, "")}
-
-    def of(self, value: Term) -> int:
-        """Return the value of a term."""
-        return sum(factor * math.prod(map(self._atom, key)) for key, factor in value.parts.items())
-
-    def _atom(self, atom: Atom) -> int:
-        if atom not in self._known:
-            self._known[atom] = self._compute(atom)
-        return self._known[atom]
-
-    def _compute(self, atom: Atom) -> int:
-        if atom.kind == "quotient":
-            return self.of(atom.args[0]) // atom.args[1]
-        if atom.kind == "ratio":
-            dividend, divisor = self.of(atom.args[0]), self.of(atom.args[1])
-            return dividend // divisor if divisor >= 1 and dividend >= 0 else 0
-        if atom.kind == "choice":
-            return self.of(atom.args[1] if self.holds(atom.args[0]) else atom.args[2])
-        if atom.kind == "flag":
-            return int(self.holds(atom.args[0]))
-        return max(atom.low or 0, 0)
-
-    def holds(self, condition: Predicate) -> bool:
-        """Return whether a condition holds."""
-        parts = condition.parts
-        if condition.kind in ("less", "zero"):
-            value = self.of(parts[0])
-            return value < 0 if condition.kind == "less" else value == 0
-        if condition.kind == "not":
-            return not self.holds(parts[0])
-        if condition.kind in ("and", "or"):
-            return (all if condition.kind == "and" else any)(map(self.holds, parts))
-        return condition.kind == "true"
 
 
 def counterexample(made: Specification, failure: Failure, kernel: Any, run: bool) -> Counterexample:
@@ -140,7 +106,7 @@ def _run(
         )
     except WorkbenchError as error:
         said = str(error).splitlines()[0][:200]
-        found = next((one for one in FINDINGS[failure.kind] if f"{one}:" in said), None)
+        found = next((one for one in FINDINGS[failure.kind] if re.search(rf"\b{re.escape(one)}(:| at )", said)), None)
         return None, f"confirmed by a run: {found}" if found else f"a run of it failed: {said}"
     kinds = [one.kind for one in report.findings if one.kind in FINDINGS[failure.kind]]
     return (
@@ -156,6 +122,10 @@ def _argument(
         return stand_in
     atom = value.atom
     if atom is not None and atom.kind == "pointer":
+        mapped = made.maps.get(atom.name)
+        if mapped is not None:
+            tensor = _tensor(made, mapped.tensor, failure, values, seed)
+            return TensorMap.of(tensor, mapped.box, **mapped.options)
         tensor = made.tensors.get(atom.name)
         return None if tensor is None else _tensor(made, tensor, failure, values, seed)
     return values.of(value)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from workbench.errors import UnsupportedInstructionError
-from workbench.ptx import element_words
+from workbench.ptx import element_words, old_values
 from workbench.ptx.families import (
     arithmetic,
     bulk,
@@ -201,6 +201,7 @@ def decode(module: ParsedModule, entry: PtxEntry | Function, symbols: Symbols) -
             _declare(module, entry, symbols, item)
     labels.resolve()
     element_words.mark(items)
+    old_values.mark(items)
     return items
 
 

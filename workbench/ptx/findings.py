@@ -44,12 +44,15 @@ SOURCE = "write to global memory that a copy is reading"
 BETWEEN = "store between elements"
 # Kind of a read of unwritten memory by a load whose values only selects use. A mask often drops the unwritten ones.
 CHOSEN = "unwritten values before a select"
+# Kind of a race of an atomic with a plain load whose value an atomic confirms: it may be old, and no more.
+CONFIRMED = "plain load that an atomic confirms"
 # Kind of a sum of floats by atomic additions that nothing orders, not all of which are exact. Such sums are meant: they
 # are a note, also in a strict launch.
 ORDER = "order of float additions"
 # Kind of a wait in plain memory for a block that starts later. CUDA promises no order of blocks; a GPU with room for
 # all of them runs them at once.
 LATER_BLOCK = "wait for a block that starts later"
+WITHOUT_RULE = "no answer of exact comparison"
 # Kinds of findings by the core's problems, and by those that products.py and tensor_loads.py find before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
@@ -66,6 +69,7 @@ KINDS = {
     "uninitialised_shared": "uninitialised shared read",
     "uninitialised_global": "uninitialised global read",
     "unwritten_choice": CHOSEN,
+    "confirmed_load": CONFIRMED,
     "pending_copy": "cp.async data read before wait",
     "pending_read": "write to shared memory that is being read",
     "pending_source": SOURCE,
@@ -107,6 +111,7 @@ KINDS = {
     "timeout": "timeout",
     "endless_wait": "deadlock",
     "later_block": LATER_BLOCK,
+    "without_rule": WITHOUT_RULE,
     products.TOUCHED: products.TOUCHED,
     products.UNFENCED: products.UNFENCED,
     tensor_loads.UNAWAITED: tensor_loads.UNAWAITED,
@@ -125,6 +130,7 @@ NOTES = frozenset(
         SHUFFLED,
         BETWEEN,
         CHOSEN,
+        CONFIRMED,
         tensor_loads.UNAWAITED,
         ORDER,
         LATER_BLOCK,
@@ -155,6 +161,7 @@ _IN_SHARED = (
     "missing fence.mbarrier_init",
     "write to shared memory that is being read",
 )
+_RACES = ("warp_race", "shared_race", "global_race")
 _LONG = 240  # characters of a statement
 _NEAR = 24  # instructions to search for one with a line
 _LOOP = 4  # instructions, from a wait at an mbarrier to the end of its loop
@@ -227,7 +234,7 @@ def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | N
 
 def of_tritons_code(kernel: DecodedKernel, row: CoreFinding) -> CoreFinding:
     """Return the row of a race, with the problem that fits if Triton's way of writing code causes the race."""
-    if kernel.module.by_llvm and row.problem in ("warp_race", "shared_race", "global_race"):
+    if kernel.module.by_llvm and row.problem in _RACES:
         if _of_replicas(kernel, row):
             return replace(row, problem="replicas")
         if row.exchanged and _opcode(kernel, row.other_pc).startswith(_READS):
@@ -239,6 +246,17 @@ def of_choices(kernel: DecodedKernel, row: CoreFinding) -> CoreFinding:
     """Return the row of a read of unwritten memory, with the problem that fits if only selects use its values."""
     if row.problem == "uninitialised_global" and kernel.only_chosen(kernel.decoded.written_at(row.pc)):
         return replace(row, problem="unwritten_choice")
+    return row
+
+
+def of_confirmed(kernel: DecodedKernel, row: CoreFinding) -> CoreFinding:
+    """Return the row of a race, with the problem that fits if it is that of an atomic with a load that one confirms."""
+    if row.problem not in _RACES or row.other_pc < 0:
+        return row
+    for load, other in ((row.pc, row.other_pc), (row.other_pc, row.pc)):
+        atomic = _opcode(kernel, other).startswith("atom.")
+        if atomic and _opcode(kernel, load).startswith("ld.") and kernel.confirmed(kernel.decoded.written_at(load)):
+            return replace(row, problem="confirmed_load")
     return row
 
 
@@ -383,7 +401,7 @@ def _detail(
         "uninitialised shared read",
         "cp.async data read before wait",
         *_IN_SHARED,
-    ):
+    ) or (kind == CONFIRMED and address < 1 << 40):
         with_ = f" with thread {other}" if other else ""
         if row.other_block >= 0:
             with_ += f" of block {coordinates(row.other_block, grid)}"
@@ -401,7 +419,9 @@ def _detail(
     if kind == "bulk store read before wait":
         name, where = nearest(address, size, buffers)
         return name, f": {where}: cp.async.bulk.wait_group.read waits for the store's source only", address
-    if kind in ("global race", "uninitialised global read", "missing acquire fence", "wrapped index", CHOSEN):
+    if kind in (
+        "global race", "uninitialised global read", "missing acquire fence", "wrapped index", CHOSEN, CONFIRMED,
+    ):  # fmt: skip
         name, where = nearest(address, size, buffers)
         with_ = f" with thread {other} of the same block" if other else ""
         if row.other_block >= 0:
@@ -438,6 +458,8 @@ def _detail(
         return name, said, address
     if kind == "deadlock" and row.text and _waits_at_mbarrier(kernel, row.pc):
         return None, f": {with_mbarrier_names(kernel, row.text.decode())}", None
+    if kind == WITHOUT_RULE:
+        return None, f": it {kernel.without_rule[row.pc]}".replace(": it no rule", ": no rule"), None
     if problem in _TOLD:
         return None, f": {row.text.decode(errors='replace')}", None
     if kind == "mbarrier misuse":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -17,6 +17,7 @@ from workbench.ptx import recorder
 from workbench.ptx.bound import BoundLaunch
 from workbench.ptx.buffers import Buffer, Row, place
 from workbench.ptx.core_result import CoreResult, with_findings
+from workbench.ptx.covering import Covering
 from workbench.ptx.extents import Extent
 from workbench.ptx.findings import called
 from workbench.ptx.host_memory import without_memory
@@ -26,9 +27,11 @@ from workbench.ptx.options import UNDEFINED_BITS, LaunchOptions, Shape, coordina
 from workbench.ptx.outcome import Outcome
 from workbench.ptx.parse import PtxEntry
 from workbench.ptx.report import LaunchReport, LineFacts
+from workbench.ptx.sample import with_corners
 from workbench.ptx.schedules import order_of
 from workbench.ptx.shapes import BlockLimits, BlockRules, Dimensions, dimensions
 from workbench.ptx.signature import KernelSignature
+from workbench.ptx.trusted import trusting
 
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
@@ -176,11 +179,21 @@ class PtxKernel(DecodedKernel):
         recorded = None if options.record_block is None else _index_of_block("record_block", options.record_block, grid)
         chosen = [] if options.sample is None else _sampled(options, grid, cluster)
         bound = self._core_launch(launch, rows, cluster, chosen, heap)
-        code, extents = self.decoded.core, []
+        code, use = self.decoded.core, None
+        extents: list[tuple[int, Extent]] = []
         if options.checks:
-            code, extents = self.following(grid, launch.block), self.extents.of_launch(launch.memory.extents)
-            if unwritten := self.copy_sources.unwritten(launch.parameters, rows):
-                bound.unwritten_sources = unwritten
+            code = self.following(grid, launch.block)
+            if options.proved:
+                code, bound.proved, use = trusting(code, self._coverings(launch, rows))
+            if options.sample_proved and use is not None and not use.refused:
+                if bound.proved and not chosen:
+                    chosen = [_index_of_block("sample", one, grid) for one in with_corners(grid, options.sample_proved)]
+                    bound.sample = chosen
+                use = use.on_blocks(len(chosen), math.prod(grid))
+            if not bound.proved:
+                extents = self.extents.of_launch(launch.memory.extents)
+                if unwritten := self.copy_sources.unwritten(launch.parameters, rows):
+                    bound.unwritten_sources = unwritten
         if extents:
             bound.shared_extents = [(pc, *one.row) for pc, one in extents if one.in_shared]
             bound.global_extents = [(pc, *one.row) for pc, one in extents if not one.in_shared]
@@ -194,6 +207,8 @@ class PtxKernel(DecodedKernel):
                 raise without_memory(self, launch, str(error), bound.threads) from error
             return CoreResult(**(with_findings(made) if made["findings"] or made["fault"] else made))
 
+        if options.exact:
+            code = self.exact(code)
         result = run(recorded)
         outcome = Outcome(self, grid, launch.block, options, result, extents, launch.names)
         printed = result.printed.decode(errors="replace") if result.printed else ""
@@ -211,6 +226,7 @@ class PtxKernel(DecodedKernel):
             buffer_bytes=sum([row[1] for row in rows]), shadow_bytes=result.shadow_bytes,
             footprint=result.footprint, blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
             first_written=tuple(result.first_written), order=order,
+            proof=use,
         )  # fmt: skip
         if chosen:
             counted = zip(chosen, result.sampled, strict=True)
@@ -225,6 +241,19 @@ class PtxKernel(DecodedKernel):
         if recorded is not None:
             outcome.add_recording(report, recorded, named())
         return report
+
+    def _coverings(self, launch: MachineLaunch, rows: Sequence[Row]) -> Iterator[Covering]:
+        return (Covering(one, self, launch, rows, self.program.variables) for one in launch.options.proved)
+
+    def same_in_every_order(self, launch: MachineLaunch) -> bool:
+        """Return True if a proof covers all of a launch, and no lane sees registers of others.
+
+        Then no order of its threads, and no time at which its copies land, changes what it does.
+        """
+        if not launch.options.proved or self.collective or self.uses_heap or launch.memory.heap is not None:
+            return False
+        rows, _ = self._memory(launch.memory, None, None)
+        return any(one.proof.whole and not one.refused for one in self._coverings(launch, rows))
 
     def _core_launch(
         self, launch: MachineLaunch, rows: Sequence[Row], cluster: Dimensions, sample: Sequence[int],
@@ -258,6 +287,8 @@ class PtxKernel(DecodedKernel):
             bound.schedule = options.schedule
             if options.schedule_changes is not None:
                 bound.schedule_changes = options.schedule_changes
+            if options.aims:
+                bound.aims = list(options.aims)
         if options.clock_start:
             bound.clock_start = options.clock_start
         if options.multiprocessors != 1:

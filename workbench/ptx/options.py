@@ -6,9 +6,12 @@ import difflib
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError, UnknownNameError
+
+if TYPE_CHECKING:
+    from workbench.ptx.proved import ProvedAccesses
 
 Shape = int | Sequence[int]
 """Up to three sizes or coordinates (x, y, z)."""
@@ -62,6 +65,13 @@ class LaunchOptions:
     compiled with ``--fmad=false`` or for a debugger is never contracted.
     """
 
+    exact: bool = False
+    """True to compute on elements of a finite ring in place of floats, so that kernels can be compared exactly.
+
+    Sums may then be reordered, and maxima cancel; :mod:`workbench.analysis.exact` reads the results. A launch that
+    reaches an instruction on floats without a rule, or one that reads the bits of a float, ends with a KernelFault.
+    """
+
     instruction_limit: int | None = None
     """Warp instructions of the whole launch after which it ends with a KernelTimeout."""
     seconds_limit: float | None = None
@@ -88,6 +98,9 @@ class LaunchOptions:
     """Seed of an order of blocks and warps, with asynchronous copies that land early or late; None: the usual order."""
     schedule_changes: int | None = None
     """With a ``schedule``, how often a warp that could go on has to wait for all others; None: as often as it says."""
+    aims: Sequence[tuple[int, int]] = ()
+    """With a ``schedule``, the instructions of which the seed chooses one for warps to wait at, as
+    :func:`workbench.ptx.aims.aims_of` returns them; without any, the order is at random."""
     schedules: int = 0
     """With ``checks``, the number of orders that are tried before the run: see :mod:`workbench.ptx.schedules`."""
     first_schedule: int = 0
@@ -125,6 +138,17 @@ class LaunchOptions:
     """
     names: Sequence[str] = ()
     """Names of the arguments in findings; "argument 0" and so on without them."""
+    proved: Sequence[ProvedAccesses] = ()
+    """With ``checks``, accesses that proofs cover in launches that keep their preconditions.
+
+    The first proof counts whose preconditions the launch keeps. Checks then only look for uninitialised reads there;
+    ``report.proof`` says what the launch keeps.
+    """
+    sample_proved: int = 0
+    """With ``proved``, about how many blocks run where a proof covers all accesses and barriers; 0 runs all.
+
+    The grid's corners are among them. Other blocks write nothing. A launch that is not covered runs in full.
+    """
     repeats: bool = False
     """True if threads may repeat the work of others and keep nothing of it, as Triton's do.
 

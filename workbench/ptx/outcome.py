@@ -25,6 +25,7 @@ from workbench.ptx.findings import (
     loads_ahead,
     named,
     of_choices,
+    of_confirmed,
     of_tritons_code,
     widest_first,
 )
@@ -64,7 +65,8 @@ class Outcome:
             problems = [problem for problem in problems if not loads_ahead(kernel, problem)]
         if repeats:
             problems = [of_tritons_code(kernel, problem) for problem in problems]
-        found = [self._described(of_choices(kernel, problem), buffers) for problem in problems]
+        problems = [of_confirmed(kernel, of_choices(kernel, problem)) for problem in problems]
+        found = [self._described(problem, buffers) for problem in problems]
         found = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
         if repeats and not strict:
             found = [finding for finding in found if finding.kind not in TRITONS_OWN]

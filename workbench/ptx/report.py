@@ -12,6 +12,7 @@ from workbench.ptx.decode import readable
 
 if TYPE_CHECKING:
     from workbench.ptx.naming import Scope
+    from workbench.ptx.proved import ProofUse
     from workbench.ptx.recording import RecordedParts, Recording
     from workbench.ptx.sample import Sampled
 
@@ -268,7 +269,7 @@ class LaunchReport(RequestFigures):
     made. ``footprint`` holds the bytes that a checked launch of a kernel with ``griddepcontrol.launch_dependents``
     wrote and read, for `LaunchOptions.overlapped` of the launch that depends on it. ``first_written`` are the addresses
     of buffers in which a checked launch wrote bytes that nothing had written, if that is followed. ``order`` is the
-    order of blocks and warps of a launch with a schedule.
+    order of blocks and warps of a launch with a schedule. ``proof`` is the use that a checked launch made of a proof.
     """
 
     kernel: str
@@ -296,6 +297,7 @@ class LaunchReport(RequestFigures):
     footprint: Any = field(default=None, repr=False, compare=False)
     first_written: tuple[int, ...] = field(default=(), repr=False, compare=False)
     order: Any = field(default=None, repr=False, compare=False)
+    proof: ProofUse | None = field(default=None, repr=False, compare=False)
 
     @property
     def parts(self) -> tuple[LaunchReport, ...]:

@@ -85,6 +85,13 @@ def blocks_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[Block] 
     return sorted({block for square in squares_of(grid, count, seed=seed) for block in square}) or None
 
 
+def with_corners(grid: Sequence[int], count: int) -> list[Block]:
+    """Return the blocks of `squares_of` and the grid's corners, where masks end, in order; empty if all should run."""
+    found = blocks_of(grid, count) or []
+    corners = itertools.product(*({0, size - 1} for size in (*grid, 1, 1)[:3])) if found else ()
+    return sorted({*found, *corners})
+
+
 _FEW = {2: 1.84, 3: 1.32, 4: 1.20, 5: 1.14, 6: 1.11}
 """Factors of a standard error from few places, by their number.
 

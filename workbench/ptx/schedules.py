@@ -3,6 +3,7 @@
 The checks look at what orders two accesses; this looks at values. In each order a warp goes on until it waits, or for a
 random number of instructions, then at times has to let all others go first. Sixteen blocks run at a time, in a random
 order, and each asynchronous copy lands when it is issued, or when it is waited for. The same seed gives the same order.
+Where the run in the usual order has races, the first orders are aimed at them (`workbench.ptx.aims`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from workbench.errors import KernelFault
+from workbench.ptx.aims import Aim, aimed, aims_of
+from workbench.ptx.old_values import uses_old
 from workbench.ptx.options import coordinates
 from workbench.ptx.report import Finding, LaunchReport
 
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
 KIND = "results that the order changes"
 _MOST_BYTES = 1 << 30
 """Memory of a launch that is kept and put back; a launch with more runs in the usual order alone."""
-_RETURNS_ORDER = re.compile(r"\batom\.|%(clock|globaltimer)")
-_ADDS_FLOATS = re.compile(r"\b(red|multimem|cp\.reduce)\.[\w.:]*\.(f16|bf16|f32|f64)")
+_ASKS_THE_TIME = re.compile(r"%(clock|globaltimer)")
+_ADDS_FLOATS = re.compile(r"\b(atom|red|multimem|cp\.reduce)\.[\w.:]*\.(f16|bf16|f32|f64)")
 _ROUNDING = 1e-3
 """Part of the largest element by which sums of floats in another order may differ."""
 
@@ -56,9 +59,11 @@ class Order:
         text = f"schedule {self.seed}"
         if not self.changes or self.waiting.pc < 0:
             return f"{text}, in the order in which its blocks and warps start"
+        times = "once" if self.changes == 1 else f"{self.changes} times, the last time"
+        if self.waiting == self.running:
+            return f"{text}, {times} where lanes of {_words(kernel, launch, self.waiting)} have to wait for the others"
         stands = f"{_words(kernel, launch, self.waiting)} has to wait"
         goes_on = f", while {_words(kernel, launch, self.running)} goes on" if self.running.pc >= 0 else ""
-        times = "once" if self.changes == 1 else f"{self.changes} times, the last time"
         return f"{text}, {times} where {stands}{goes_on}"
 
 
@@ -75,7 +80,7 @@ def explored(launch: BoundLaunch) -> list[Finding]:
         return []
     runs = _Runs(launch, memory)
     try:
-        usual = runs.outcome(None)
+        usual = runs.usual()
         found: dict[str, Finding] = {}
         if usual.fault is None:
             for seed in range(first, first + count):
@@ -139,19 +144,28 @@ class _Runs:
     def __init__(self, launch: BoundLaunch, memory: _Memory):
         self._launch, self._memory, self._kernel = launch, memory, launch.runner
         text = text_of(launch.runner)
-        self._compared = not _RETURNS_ORDER.search(text)
+        self._aims: Sequence[Aim] = ()
+        self._compared = not (_ASKS_THE_TIME.search(text) or uses_old(launch.runner.decoded.code))
         self._rounds = bool(_ADDS_FLOATS.search(text))
 
-    def outcome(self, seed: int | None, changes: int | None = None) -> _Outcome:
-        """Run in the order of a seed, None for the usual one, with at most so many changes."""
+    def usual(self) -> _Outcome:
+        """Run in the usual order, with checks: at what they find, further orders are aimed."""
+        return self._ran(unmarked(self._launch), {"checks": True, "schedule": None})
+
+    def outcome(self, seed: int, changes: int | None = None) -> _Outcome:
+        """Run in the order of a seed, with at most so many changes."""
+        aims = aimed(seed, self._aims)
+        options = {"checks": False, "schedule": seed, "schedule_changes": changes, "aims": aims}
+        return self._ran(self._launch, options)
+
+    def _ran(self, launch: BoundLaunch, options: dict[str, Any]) -> _Outcome:
         self._memory.put_back()
-        options = {
-            "checks": False, "statistics": False, "record_block": None, "schedules": 0, "schedule": seed,
-            "schedule_changes": changes,
-        }  # fmt: skip
+        options |= {"statistics": False, "record_block": None, "schedules": 0}
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                report = self._launch.run(**options)
+                report = launch.run(**options)
+            if options["checks"]:
+                self._aims = aims_of(self._kernel, report.findings)
         except KernelFault as fault:
             return _Outcome([], fault, fault.order)
         return _Outcome(self._memory.content(), None, report.order)
@@ -234,6 +248,22 @@ def _doubling(most: int) -> Iterator[int]:
         yield number
         number *= 2
     yield most
+
+
+def unmarked(launch: BoundLaunch) -> BoundLaunch:
+    """Return a launch that marks no memory as written, so that a later run still knows what nobody has written."""
+    return replace(launch, memory=_Unmarked(launch.memory), options=replace(launch.options, uninitialised=()))
+
+
+class _Unmarked:
+    """The memory of a launch, without the marks of its written bytes."""
+
+    def __init__(self, memory: Any):
+        self._memory = memory
+        self.rows = [(*row[:4], 0) for row in memory.rows]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
 
 
 def text_of(kernel: Any) -> str:

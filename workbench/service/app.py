@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from workbench.service.clients import Client, Clients
 from workbench.service.metrics import CONTENT_TYPE, Metrics
 from workbench.service.rewards import ServiceResult
 from workbench.service.service import LimitReached, Service, Submission
+from workbench.service.stages import VerdictStage
 from workbench.service.tickets import DONE, Ticket
 from workbench.service.watching import Watching
 
@@ -59,7 +60,7 @@ class StageBody(BaseModel):
 
 
 class TicketBody(BaseModel):
-    """A ticket, and with state "done" what was found."""
+    """A ticket; with state "running" the stages that have ended, with "done" what was found."""
 
     ticket: str
     problem: str
@@ -179,14 +180,20 @@ async def poll(
 
 @_router.get("/tickets/{name}/events", response_class=EventSourceResponse)
 async def stream(name: str, served: _Shared, known: _Known) -> AsyncIterator[ServerSentEvent]:
-    """Stream a ticket's states as server-sent events, named by the state; the last one has the stages."""
+    """Stream a ticket's states as server-sent events, named by the state.
+
+    While it is judged, an event ``stages`` follows whenever stages have ended; the event ``done`` has all of them.
+    """
     state = ""
+    stages: Sequence[VerdictStage] = ()
     with served.watching.of(name) as event:
         while True:
             ticket = served.service.ticket(known, name)
-            if ticket.state != state:
-                state = ticket.state
-                yield ServerSentEvent(event=state, data=_body(served.service, ticket))
+            ended = served.service.stages_so_far(ticket)
+            if ticket.state != state or ended != stages:
+                kind = "stages" if ticket.state == state else ticket.state
+                state, stages = ticket.state, ended
+                yield ServerSentEvent(event=kind, data=_body(served.service, ticket))
             if ticket.is_finished:
                 return
             await event.wait()
@@ -229,6 +236,7 @@ def _body(service: Service, ticket: Ticket) -> TicketBody:
         started=ticket.started, finished=ticket.finished,
     )  # fmt: skip
     if ticket.state != DONE:
+        body.stages = [StageBody(**one.to_dict()) for one in service.stages_so_far(ticket)]
         return body
     result = service.result(ticket)
     assert result is not None

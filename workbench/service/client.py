@@ -18,6 +18,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,20 @@ class ServiceClient:
             if found["state"] in ("done", "cancelled") or (until is not None and time.monotonic() >= until):
                 return found
 
+    def events(self, ticket: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the events of a ticket until it is finished: a name and the ticket.
+
+        The name is the new state, or ``"stages"`` when stages of a judgement under way have ended.
+        """
+        name = ""
+        with self._opened("GET", f"/tickets/{ticket}/events") as answer:
+            for line in answer:
+                field, _, value = line.decode().rstrip("\n").partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    yield name, json.loads(value)
+
     def cancel(self, ticket: str) -> dict[str, Any]:
         """Cancel a ticket."""
         return self._ask("DELETE", f"/tickets/{ticket}")
@@ -89,12 +104,17 @@ class ServiceClient:
         return found
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        with self._opened(method, path, body) as answer:
+            return json.load(answer)
+
+    @contextlib.contextmanager
+    def _opened(self, method: str, path: str, body: Any = None) -> Iterator[Any]:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
-                return json.load(answer)
+                yield answer
         except urllib.error.HTTPError as error:
             told = error.read().decode(errors="replace")
             with contextlib.suppress(ValueError, KeyError, TypeError):

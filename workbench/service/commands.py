@@ -39,6 +39,7 @@ _GRACE_SECONDS = 3
 @click.option("--memory", "memory_mib", default=4096, show_default=True, metavar="MIB", help="Limit of a process.")
 @without("elsewhere", "Leave out inputs of other magnitudes and structures.")
 @click.option("--schedules", default=0, show_default=True, help="Also run in so many other orders of blocks and warps.")
+@click.option("--prove", is_flag=True, help="Also prove kernels for all sizes that their launches stand for.")
 @click.option("--sandbox", is_flag=True, help="Run a candidate's code without network, files read-only (bubblewrap).")
 @click.option("--full", is_flag=True, help="Judge problems in KernelBench's format at their own sizes.")
 @click.option("--skip-torch-compile", is_flag=True, help="Leave out the reference's time by torch.compile.")

@@ -11,9 +11,11 @@ from typing import Any
 
 from workbench.base.home import cache_part
 from workbench.judge.many import JudgingTask, judged
-from workbench.judge.verdict import Judgement
+from workbench.judge.on_the_way import listening
+from workbench.judge.verdict import Judgement, Verdict
+from workbench.service.progress import write_stages
 from workbench.service.rewards import ServiceResult
-from workbench.service.stages import FAILED, NOT_THE_CANDIDATE, VerdictStage, stages_of
+from workbench.service.stages import FAILED, NOT_THE_CANDIDATE, VerdictStage, stages_of, stages_so_far
 from workbench.service.static_stages import static_stages
 
 SUFFIXES: Mapping[str, str] = {"python": ".py", "cuda": ".cu"}
@@ -28,7 +30,8 @@ _OUTCOMES = {"parses": "not_parsed", "imports": "forbidden_import"}
 class Work:
     """One candidate on its way to a worker: the judge's task, the text, its language, and the forbidden imports.
 
-    ``key`` identifies the judgement in the store: it is the digest of all the rest.
+    ``key`` identifies the judgement in the store: it is the digest of all the rest but ``told``, the file to which the
+    worker writes the stages that have ended, if it can.
     """
 
     key: str
@@ -36,6 +39,21 @@ class Work:
     text: str
     language: str
     forbidden: tuple[str, ...]
+    told: Path
+
+
+class _Heard:
+    """A listener of the judge, which writes the stages that have ended to a file."""
+
+    def __init__(self, work: Work, static: tuple[VerdictStage, ...], file: Path):
+        self._told, self._static, self._file = work.told, static, file
+        self._heard: dict[tuple[object, ...], tuple[str, Verdict]] = {}
+        write_stages(work.told, static)
+
+    def __call__(self, stage: str, verdict: Verdict) -> None:
+        shown = _shown_verdict(verdict, self._file)
+        self._heard[verdict.variant, verdict.case, repr(verdict.config)] = stage, shown
+        write_stages(self._told, stages_so_far(self._static, [*self._heard.values()]))
 
 
 def judge_work(work: Work) -> dict[str, Any]:
@@ -49,7 +67,8 @@ def judge_work(work: Work) -> dict[str, Any]:
     try:
         file = folder / f"candidate{SUFFIXES[work.language]}"
         file.write_text(work.text)
-        found = judged(replace(work.task, candidate=file))
+        with listening(_Heard(work, stages, file)):
+            found = judged(replace(work.task, candidate=file))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if isinstance(found, str):
@@ -64,17 +83,18 @@ def _shown(found: Judgement, file: Path) -> Judgement:
 
     Addresses depend on what the worker did before; the same candidate gets the same verdict.
     """
-    folder = f"{file.parent}/"
-    verdicts = (
-        replace(
-            one,
-            seeds=(),
-            message=_plain(one.message.replace(folder, "")),
-            findings=tuple(replace(finding, message=_plain(finding.message)) for finding in one.findings),
-        )
-        for one in found
+    verdicts = tuple(_shown_verdict(one, file) for one in found)
+    return replace(found, candidate=file.name, op_file="", verdicts=verdicts)
+
+
+def _shown_verdict(one: Verdict, file: Path) -> Verdict:
+    return replace(
+        one,
+        seeds=(),
+        message=_plain(one.message.replace(f"{file.parent}/", "")),
+        findings=tuple(replace(finding, message=_plain(finding.message)) for finding in one.findings),
+        proofs=tuple(replace(proof, text=_plain(proof.text), line=_plain(proof.line)) for proof in one.proofs),
     )
-    return replace(found, candidate=file.name, op_file="", verdicts=tuple(verdicts))
 
 
 def _plain(message: str) -> str:

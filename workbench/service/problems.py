@@ -48,6 +48,7 @@ class JudgingOptions:
     elsewhere: bool = True
     schedules: int = 0
     sandbox: bool = False
+    prove: bool = False
     full: bool = False
     torch_compile: bool = True
     model: str = DEFAULT_MODEL

@@ -14,10 +14,13 @@ from workbench.service.stages import SKIPPED, VerdictStage
 WEIGHTS: Mapping[str, float] = MappingProxyType(
     {
         "parses": 0.02, "imports": 0.03, "compiles": 0.10, "launches": 0.10, "clean": 0.15, "right": 0.30,
-        "elsewhere": 0.20, "fast": 0.10,
+        "elsewhere": 0.20, "proved": 0.10, "fast": 0.10,
     }
 )  # fmt: skip
-"""Stage -> its weight in `staged`. Steps up to ``launches`` are worth a quarter, being right half."""
+"""Stage -> its weight in `staged`. Steps up to ``launches`` are worth a quarter, being right half.
+
+Without ``proved``, which servers leave out unless they have ``--prove``, the weights sum to 1.
+"""
 
 CHEATS = ("no_kernel", "cached", "tampered", "host_computed", "aliased")
 """Outcomes that pretend to be right; `staged` gives nothing for them."""
@@ -53,7 +56,7 @@ Reward = Callable[[ServiceResult], float]
 def staged(result: ServiceResult) -> float:
     """Return the weighted mean of the scores of all stages that were not skipped, 0 to 1; 0 for a cheat.
 
-    A candidate that is right everywhere, and predicted as fast as the reference, has 1.
+    A candidate that is right everywhere, predicted as fast as the reference, and proved where that is asked for, has 1.
     """
     if result.outcome in CHEATS:
         return 0.0

@@ -24,8 +24,10 @@ from workbench.errors import ArgumentError, UnknownNameError, WorkbenchError
 from workbench.service.clients import Client
 from workbench.service.judging import Work, is_kept, judge_work, record, result_of
 from workbench.service.problems import JudgingOptions, Problem, Problems
+from workbench.service.progress import StageFiles
 from workbench.service.queue import Job, JobQueue
 from workbench.service.rewards import Reward, ServiceResult, staged
+from workbench.service.stages import VerdictStage
 from workbench.service.static_stages import FORBIDDEN
 from workbench.service.tickets import ATTEMPTS, DONE, RUNNING, Ticket, Tickets
 
@@ -78,7 +80,7 @@ class Service:
 
     Args:
         state: folder of the tickets (``tickets.sqlite``), the verdicts (``tuning.sqlite``, a store as `wb.check_many`
-            has it) and the ``secret`` that seeds are made of; made if missing.
+            has it), the ``secret`` that seeds are made of, and the ``stages`` of what is judged; made if missing.
         problems: what it judges by.
         options: how.
         executor: any `concurrent.futures.Executor`; None: processes of its own.
@@ -98,6 +100,7 @@ class Service:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._secret = _secret(state / "secret")
         self._tickets = Tickets(state / "tickets.sqlite")
+        self._stages = StageFiles(state / "stages")
         self._verdicts = functools.partial(_verdicts, threading.local(), state / "tuning.sqlite")
         self._judge = judge
         self._own = OwnProcesses((judge.__module__,), self.options.workers) if executor is None else None
@@ -171,6 +174,10 @@ class Service:
             found = record("not_judged", "the store has lost its verdict: submit the candidate again")
         return result_of(ticket.problem, found)
 
+    def stages_so_far(self, ticket: Ticket) -> tuple[VerdictStage, ...]:
+        """Return the stages that have ended of a ticket that is judged; a later case may still change them."""
+        return self._stages.of(ticket.key) if ticket.state == RUNNING else ()
+
     def cancel(self, client: Client, name: str) -> Ticket:
         """Cancel a ticket, and end the worker if nobody else waits for its verdict; return the ticket.
 
@@ -212,7 +219,8 @@ class Service:
         options = problem.options(self.options.judging, self._secret, given.variant)
         forbidden = self.options.forbidden
         about = (problem.sha256, given.language, given.text, *map(canonical, (options, forbidden, dict(versions()))))
-        return Work(digest("service", *about), problem.task(options), given.text, given.language, forbidden)
+        key = digest("service", *about)
+        return Work(key, problem.task(options), given.text, given.language, forbidden, self._stages.file(key))
 
     def _found(self, key: str) -> Mapping[str, Any] | None:
         return self._verdicts().get([key]).get(key)
@@ -253,6 +261,8 @@ class Service:
             while self._hand_out(handed):
                 for job, found, error in handed.take():
                     self._finish(job, found, error)
+                    self._stages.forget(job.key)
+                self._tell_stages()
         except Exception as error:
             if not self._closing:  # else the workers were ended under it
                 self.failure = f"{type(error).__name__}: {error}"
@@ -273,6 +283,14 @@ class Service:
             for ticket in self._tickets.of_key(job.key):
                 self.heard(ticket, None)
         return not self._closing
+
+    def _tell_stages(self) -> None:
+        """Tell who waits for a ticket whose judgement has come to another stage."""
+        with self._lock:
+            keys = [job.key for job in self._queue.running]
+        for key in self._stages.changed(keys):
+            for ticket in self._tickets.of_key(key):
+                self.heard(ticket, None)
 
     def _finish(self, job: Job, found: dict[str, Any] | None, error: str) -> None:
         if self._closing:  # its worker was ended

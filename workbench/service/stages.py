@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -12,8 +12,8 @@ from workbench.judge.verdict import Judgement, Verdict
 
 STATIC = ("parses", "imports")
 JUDGED = ("compiles", "launches", "clean", "right")
-STAGES = (*STATIC, *JUDGED, "elsewhere", "fast")
-"""Names of the stages, in their order: each needs the ones before it."""
+STAGES = (*STATIC, *JUDGED, "elsewhere", "proved", "fast")
+"""Names of the stages, in their order: each needs the ones before it, but for ``proved``, which needs ``compiles``."""
 
 PASSED, FAILED, SKIPPED, NOT_REACHED = "passed", "failed", "skipped", "not_reached"
 
@@ -46,10 +46,12 @@ FAILS: Mapping[str, str] = MappingProxyType(
         "unfinished": "right",
         "host_computed": "right",
         "wrong_elsewhere": "elsewhere",
+        "refuted": "proved",
     }
 )
 """Outcome -> the stage that it fails. What ended while the candidate was loaded fails ``compiles`` instead."""
 
+_WORTH = {"proved": 1.0, "unknown": 0.5, "refuted": 0.0}
 _WHILE_LOADED = "while it was loaded"
 
 
@@ -62,8 +64,8 @@ class VerdictStage:
         status: "passed", "failed", "skipped" (the problem or the options have no such stage) or "not_reached".
         score: 0 to 1, the part that passed: of the verdicts on the problem's cases, of the changed inputs, or the
             reference's predicted time divided by the candidate's, at most 1. None if it was skipped.
-        seconds: time of this stage by the clock. The judge measures its stages together: their sum stands at the last
-            one that was reached, and the others have None.
+        seconds: time of this stage by the clock, of all cases together; None if it was not reached. ``launches`` is
+            the time in which code is decoded and inputs are made; ``clean`` has that of the runs, with all checks.
         message: what failed, or what was compared.
     """
 
@@ -83,12 +85,51 @@ def stages_of(static: Sequence[VerdictStage], judgement: Judgement | None) -> tu
     if judgement is None or judgement.outcome in NOT_THE_CANDIDATE:
         unreached = (VerdictStage(name, NOT_REACHED, 0.0) for name in STAGES[len(static) :])
         return (*static, *unreached)
-    own = [one for one in judgement if one.outcome != "wrong_elsewhere"]
+    own = [one for one in judgement if one.outcome not in ("wrong_elsewhere", "refuted")]
     judged = [_judged(name, own) for name in JUDGED]
-    reached = max((at for at, one in enumerate(judged) if one.status != NOT_REACHED), default=0)
-    judged[reached] = replace(judged[reached], seconds=sum(one.seconds for one in judgement))
-    elsewhere = _elsewhere(judgement, own)
-    return (*static, *judged, elsewhere, _fast(own, elsewhere.status != FAILED))
+    elsewhere, proved = _elsewhere(judgement, own), _proved(own)
+    found = (*judged, elsewhere, proved, _fast(own, FAILED not in (elsewhere.status, proved.status)))
+    if not any(one.stage_seconds for one in own):  # a record of an older version
+        reached = max((at for at, one in enumerate(judged) if one.status != NOT_REACHED), default=0)
+        judged[reached] = replace(judged[reached], seconds=sum(one.seconds for one in judgement))
+        return (*static, *judged, *found[len(judged) :])
+    return (*static, *(replace(one, seconds=_seconds(one, own)) for one in found))
+
+
+def stages_so_far(static: Sequence[VerdictStage], heard: Sequence[tuple[str, Verdict]]) -> tuple[VerdictStage, ...]:
+    """Return the stages that have ended: of ``heard``, the latest stage and the verdict so far of each case."""
+    found = [*static]
+    for name in STAGES[len(STATIC) :]:
+        ended = [one for stage, one in heard if STAGES.index(stage) >= STAGES.index(name)]
+        if not ended:
+            break
+        found.append(stages_of(static, Judgement("", "", tuple(ended)))[STAGES.index(name)])
+    return tuple(found)
+
+
+def _seconds(stage: VerdictStage, own: Sequence[Verdict]) -> float | None:
+    """Return the seconds of a stage, of all verdicts together; None if it was not reached, or was not measured."""
+    times = [seconds for one in own for name, seconds in _times(one) if name == stage.name]
+    return sum(times) if times and stage.status != NOT_REACHED else None
+
+
+def _times(verdict: Verdict) -> Iterator[tuple[str, float]]:
+    """Yield stages with their seconds; those of stages behind the one that failed belong to it."""
+    failed = failed_stage(verdict)
+    for name, seconds in verdict.stage_seconds.items():
+        behind = failed in JUDGED and name in JUDGED and JUDGED.index(name) > JUDGED.index(failed)
+        yield (failed if failed is not None and behind else name), seconds
+
+
+def _proved(own: Sequence[Verdict]) -> VerdictStage:
+    """Return the stage of the proofs: a kernel counts 1 if it is proved, half if nobody knows, 0 if it is refuted."""
+    proofs = [proof for one in own for proof in one.proofs]
+    if not proofs:
+        return VerdictStage("proved", SKIPPED, message="no kernel was proved")
+    score = sum(_WORTH[one.status] for one in proofs) / len(proofs)
+    worst = min(proofs, key=lambda one: _WORTH[one.status])
+    status = FAILED if worst.status == "refuted" else PASSED
+    return VerdictStage("proved", status, score, None, f"{worst.kernel}: {worst.line}")
 
 
 def failed_stage(verdict: Verdict) -> str | None:

@@ -16,7 +16,7 @@ from workbench import pytest_plugin
 from workbench.driver.torch_device import library
 from workbench.driver.torch_device.library import installed_torch
 
-_OPTIONS = ("gpu_check", "gpu_schedules", "gpu_trace", "gpu_first_config", "gpu_seconds_limit")
+_OPTIONS = ("gpu_check", "gpu_schedules", "gpu_prove", "gpu_trace", "gpu_first_config", "gpu_seconds_limit")
 REPOSITORY = Path(__file__).with_name("repository")
 KERNELS = "kernels/triton_kernels.py"
 MARKED = """
@@ -109,6 +109,22 @@ def test_a_finding_fails_its_test_at_the_line_of_the_kernel(repository: Path, tm
 
 
 @needs_torch
+def test_kernels_are_proved_for_the_sizes_that_launches_stand_for(repository: Path):
+    pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
+    tests = ["test_scale[100]", "test_softmax[shape1]", "test_total_without_atomics", "test_scale_without_a_mask"]
+    options = ["--simulated-gpu", "--gpu-prove", "--junitxml=junit.xml"]
+    done = run(repository, *[f"tests/test_triton.py::{one}" for one in tests], *options)
+    assert "2 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert "kernels: 1 proved, 2 refuted, 0 unknown" in done.stdout
+    race = f"refuted: _total: two threads of a block race: line {line_of('RACE')} reads out, line {line_of('RACE')} "
+    assert race in done.stdout
+    assert f"line {line_of('OUT OF BOUNDS')} writes out out of bounds" in done.stdout
+    by_test = properties(repository / "junit.xml")
+    assert by_test["test_scale[100]"]["gpu_proof"] == ["_scale proved"]
+    assert by_test["test_total_without_atomics"]["gpu_proof"] == ["_total refuted"]
+
+
+@needs_torch
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "xdist"])
 def test_all_but_the_planted_faults_pass(repository: Path, workers: list[str]):
@@ -145,6 +161,7 @@ def test_without_the_option_nothing_is_simulated(repository: Path):
     [
         ("gpu_check", True),
         ("gpu_schedules", 8),
+        ("gpu_prove", True),
         ("gpu_trace", "pages"),
         ("gpu_first_config", True),
         ("gpu_seconds_limit", 3.0),

@@ -41,7 +41,9 @@ def backward_kernel(dx, dy, dw, db, x, w, mean, rstd, lock, stride, cols, GROUPS
     own_dw, own_db = given * normal, given
     while tl.atomic_cas(lock + group, 0, 1) == 1:
         pass
-    if tl.load(count) == 0:
+    is_first = tl.load(count) == 0
+    tl.debug_barrier()  # all warps of the program have read the count before one of them changes it
+    if is_first:
         tl.atomic_xchg(count, 1)
     else:
         own_dw += tl.load(dw_at, mask=mask)

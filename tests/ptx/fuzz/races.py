@@ -58,18 +58,6 @@ KINDS = (
 )  # fmt: skip
 
 
-def _is_missed(kind: Kind) -> bool:
-    """Atomics: between lanes of a warp, with plain loads of global memory, and before a store of another block."""
-    if "atomic" not in kind.pair:
-        return False
-    if kind.between == "lanes of a warp":
-        return kind.memory == "global" or kind.pair in ("read, atomic", "write, atomic")
-    return kind.memory == "global" and ("read" in kind.pair or (kind.between, kind.pair) == ("blocks", "atomic, write"))
-
-
-MISSED = frozenset(filter(_is_missed, KINDS))
-
-
 class Planter:
     """Writes the two kernels of a class and a seed: the right one and the one with the race."""
 

@@ -63,6 +63,11 @@ class NamedCase:
             if getattr(self, name) not in allowed:
                 raise ArgumentError(name, repr(getattr(self, name)), ", ".join(allowed), "Change the case.")
 
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Nothing: what the elements are is known to the op's own kernels."""
+        return {}
+
     def viewed(self) -> Mapping[str, Any]:
         """Return no views: the tensors lie in memory as the layout says."""
         return {}

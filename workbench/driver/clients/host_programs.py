@@ -20,7 +20,7 @@ from workbench.base.files import replace_file
 from workbench.base.home import cache_part
 from workbench.base.kept_entries import hold
 from workbench.base.own_files import seal, sealed
-from workbench.driver.clients.torch_headers import shorter_headers
+from workbench.driver.clients.torch_headers import compile_shorter
 from workbench.driver.imports import load_beside
 from workbench.driver.library_files import runtime_path
 from workbench.driver.toolkit import toolkit_folder
@@ -111,14 +111,11 @@ def call_nvcc(words: Sequence[str]) -> int:
     command = [str(nvcc.program()), f"-gencode=arch={virtual},code={virtual}", *FLAGS]
     if not any(word in _NO_LINK for word in own):
         command += ["-shared", "-Xlinker", "-e,workbench_start,-Bsymbolic", str(entry_object())]
-    rest = [*include_options(), *own, *link_options()]
-    if shorter := shorter_headers(own):
-        done = subprocess.run([*command, *shorter, *rest], capture_output=True, check=False)
-        if done.returncode == 0:
-            sys.stdout.buffer.write(done.stdout)
-            sys.stderr.buffer.write(done.stderr)
-            return 0
-    return subprocess.run([*command, *rest], check=False).returncode
+    command += include_options()
+    libraries = link_options()
+    if compile_shorter(command, own, libraries) is not None:
+        return 0
+    return subprocess.run([*command, *own, *libraries], check=False).returncode
 
 
 def _without_targets(words: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ from workbench.driver.clients.host_programs import load_libraries
 from workbench.driver.imports import when_imported
 from workbench.driver.library_files import library_path
 from workbench.driver.simulated import Driver, current, real_device, simulated_driver
+from workbench.driver.toolkit import toolkit_folder
 from workbench.driver.torch_device import library, tile_benchmarks
 from workbench.driver.torch_device.child_processes import inherit_gpu, inherited_gpu, reach_compile_workers
 from workbench.errors import ArgumentError, DeviceUnavailableError
@@ -116,6 +117,7 @@ def attach(
     when_imported("torch", lambda: _exchange(library.compiled(torch)), before=lambda: _prepare(torch))
     when_imported("torch._inductor.runtime.benchmarking", _predict_inductor)
     when_imported("torch._inductor.compile_worker.subproc_pool", reach_compile_workers)
+    when_imported("torch.utils.cpp_extension", _shorten_builds)
     when_imported("triton", lambda: _start_triton(triton_on_cpu, first_config))
     tile_benchmarks.follow(first_config)
     _attached = True
@@ -166,6 +168,19 @@ def _predict_inductor() -> None:
 
     for one in (benchmarking.TritonBenchmarker, benchmarking.InductorBenchmarker):
         one.benchmark_gpu = lambda self, _callable, *args, **options: benchmark(_callable)
+
+
+def _shorten_builds() -> None:
+    """Give builds of extensions the host compiler that tries shorter headers, unless CXX names another one."""
+    from torch.utils import cpp_extension
+
+    chosen = cpp_extension.get_cxx_compiler
+
+    def compiler() -> str:
+        named = chosen()
+        return str(toolkit_folder() / "bin" / "torch-c++") if named == "c++" else named
+
+    cpp_extension.get_cxx_compiler = compiler
 
 
 def _start_triton(on_cpu: Callable[[], SimulatedTriton] | None, first_config: bool) -> None:

@@ -249,8 +249,11 @@ class SimulatedTriton(TritonSession):
         new = options.checks and not timing and function not in self._looked_at
         if new:
             self._looked_at.add(function)
+        bound = function.bind(grid, block, values, options, shared_bytes=shared)
+        if (process := watched()) is not None and not timing:
+            process.see(launcher.compiled(function), bound)
         report, notes = observed(
-            function.bind(grid, block, values, options, shared_bytes=shared),
+            bound,
             masked_loads_of=launcher.compiled(function) if new else None,
             both_orders=self._both_orders,
             unwritten=unwritten,

@@ -167,6 +167,7 @@ def _keep_builds(folder: Path) -> None:
     for name in ("WORKBENCH_HOME", "WORKBENCH_CACHE", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "CCACHE_DIR"):
         os.environ[name] = str(folder / name.lower())
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
+    os.environ["TORCH_NO_COMPILER_WRAPPER"] = "1"  # ninja keeps builds: ccache would only expand each file once more
 
 
 def _functions() -> dict[str, Any]:

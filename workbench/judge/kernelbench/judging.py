@@ -7,7 +7,7 @@ import functools
 import hashlib
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,12 @@ from workbench.judge.kernelbench.nursery import CANDIDATE, COMPILE, REPLAY, Solu
 from workbench.judge.kernelbench.process import Candidate, NurseryCopy, Repeater
 from workbench.judge.kernelbench.trial import SolutionTrial
 from workbench.judge.launching import Failed
+from workbench.judge.on_the_way import tell
 from workbench.judge.one_thread import one_thread
 from workbench.judge.outcomes import OK
-from workbench.judge.verdict import Judgement
+from workbench.judge.proving import refuted, unproved
+from workbench.judge.stage_seconds import StageSeconds
+from workbench.judge.verdict import Judgement, Verdict
 from workbench.toolchain import disk_cache
 
 _CHECKS_PER_TRIM = 64  # trimming looks at every file of every solution
@@ -47,6 +50,7 @@ def check_kernelbench(
     elsewhere: bool = True,
     schedules: int = 0,
     sandbox: bool = False,
+    prove: bool = False,
 ) -> Judgement:
     """Judge a solution in KernelBench's format without trusting it; no GPU is needed, and none is used.
 
@@ -78,12 +82,14 @@ def check_kernelbench(
             a finding.
         elsewhere: after a solution passes, also judge it on the problem's inputs changed by each of
             `workbench.ops.declared.elsewhere.CHANGES`.
+        prove: also prove the kernels of the checked launches, for all sizes that these stand for; see `check`.
         sandbox: run the solution without network, with every file read-only and a private /tmp (bubblewrap); what it
             compiles is not kept.
 
     Raises:
         ArgumentError: a file that is not a problem, or arguments that cannot be used.
         NoSandbox: a sandbox cannot be made here; the message says why.
+        MissingToolError: ``prove`` without Z3.
         WorkbenchError: a reference that fails.
     """
     check_limits(seconds, memory_mib)
@@ -96,31 +102,49 @@ def check_kernelbench(
     began = time.monotonic()
     folder = _builds_of(path.read_bytes())
     options = {"model": model, "memory": memory_mib, "seconds": seconds, "folder": str(folder)}
-    options["schedules"] = schedules
+    options |= {"schedules": schedules, "prove": prove}
+    if prove:
+        from workbench.proof.solver import require_solver
+
+        require_solver()
     nursery = shared(model, memory_mib)
     with held(folder), nursery.lock, one_thread(), _processes(nursery, options, path, sandbox) as processes:
-        fields, wrong = _tried(asked, path, processes, elsewhere=elsewhere, full=full)
+        about = {"variant": "ModelNew", "case": "smaller" if chosen.used else "full", "config": chosen.used}
+
+        def verdicts(fields: Mapping[str, Any], wrong: Sequence[Mapping[str, Any]] = ()) -> list[Verdict]:
+            seeds = [one.seed for one in asked.answers]
+            found = [verdict_of(chosen.path.stem, about, {**fields, "seeds": seeds}, time.monotonic() - began)]
+            for one in wrong:
+                case = {"case": f"{about['case']}, {one['change']}", "config": asked.small.problem.used}
+                found.append(verdict_of(chosen.path.stem, about | case, {"seeds": seeds[-1:], **one}, 0.0))
+            return found
+
+        def told(stage: str, fields: Mapping[str, Any], wrong: Sequence[Mapping[str, Any]] = ()) -> None:
+            tell(stage, *verdicts(fields, wrong))
+
+        fields, wrong = _tried(asked, path, processes, told, elsewhere=elsewhere, full=full)
+        if prove:
+            wrong += _proved(fields, processes[1])
+            told("proved", fields)
         copy = processes[0].copy
         copy.end()
         fields |= {"printed": copy.printed}
         if torch_compile and fields["outcome"] == OK:
+            spent = StageSeconds(fields["stage_seconds"])
             fork = functools.partial(nursery.fork, COMPILE)
-            fields |= {"reference": compiled_reference(chosen, model, seconds, fork)}
-    about = {"variant": "ModelNew", "case": "smaller" if chosen.used else "full", "config": chosen.used}
-    fields |= {"seeds": [one.seed for one in asked.answers]}
-    verdicts = [verdict_of(chosen.path.stem, about, fields, time.monotonic() - began)]
-    for one in wrong:
-        case = {"case": f"{about['case']}, {one['change']}", "config": asked.small.problem.used}
-        verdicts.append(verdict_of(chosen.path.stem, about | case, {"seeds": fields["seeds"][-1:]} | one, 0.0))
+            with spent.of("fast"):
+                fields |= {"reference": compiled_reference(chosen, model, seconds, fork)}
+            fields |= {"stage_seconds": spent}
+    found = verdicts(fields, wrong)
     digest = hashlib.sha256(chosen.text.encode()).hexdigest()
-    return Judgement(chosen.path.stem, str(solution), tuple(verdicts), str(chosen.path), digest)
+    return Judgement(chosen.path.stem, str(solution), tuple(found), str(chosen.path), digest)
 
 
 @contextlib.contextmanager
 def _processes(
     nursery: SolutionNursery, options: Mapping[str, Any], path: Path, sandbox: bool
 ) -> Iterator[tuple[Candidate, Repeater]]:
-    """Yield the process of a solution and the one that repeats it, and end both; a sandbox is this solution's alone."""
+    """Yield the process of a solution and the one that repeats it, and end both."""
     seconds = options["seconds"]
     with contextlib.ExitStack() as stack:
         trusted = NurseryCopy(nursery, REPLAY, options)
@@ -145,24 +169,49 @@ def _builds_of(solution: bytes) -> Path:
     return folder
 
 
+def _proved(fields: dict[str, Any], repeater: Repeater) -> list[dict[str, Any]]:
+    """Prove the kernels: add the proofs to the fields, and return those of a verdict if one is refuted."""
+    seconds = StageSeconds(fields.get("stage_seconds", {}))
+    try:
+        with seconds.of("proved"):
+            proofs = repeater.proofs()
+    except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
+        proofs = unproved(str(error))
+    fields |= {"proofs": proofs, "stage_seconds": seconds}
+    one = refuted(proofs) if fields["outcome"] == OK else None
+    return [] if one is None else [one | {"change": "proof"}]
+
+
 def _tried(
-    asked: AnsweredProblem, path: Path, processes: tuple[Candidate, Repeater], *, elsewhere: bool, full: bool
+    asked: AnsweredProblem,
+    path: Path,
+    processes: tuple[Candidate, Repeater],
+    told: Callable[..., None],
+    *,
+    elsewhere: bool,
+    full: bool,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the fields of a solution's verdict, and those of verdicts on changed inputs."""
-    trial = SolutionTrial(asked.reference, *processes)
+    trial = SolutionTrial(
+        asked.reference, *processes, lambda stage: told(stage, {"outcome": OK, "stage_seconds": trial.seconds})
+    )
+    seconds = trial.seconds
     wrong: list[dict[str, Any]] = []
     try:
         fields = trial.run(path, asked.answers)
+        told("right", fields | {"stage_seconds": seconds})
         if elsewhere:
             trial = SolutionTrial(asked.small.reference, *processes)
-            changed, wrong = _changed(asked, trial, path, must_fit=not full)
+            with seconds.of("elsewhere"):
+                changed, wrong = _changed(asked, trial, path, must_fit=not full)
             fields |= changed
+        told("elsewhere", fields | {"stage_seconds": seconds}, wrong)
     except Failed as failure:
         fields = failure.fields
     except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
         outcome = {ProcessEnded: "crashed", ProcessTimeout: "timeout", BadAnswer: "invalid"}[type(error)]
         fields = {"outcome": outcome, "message": f"{trial.doing}: {error}"}
-    return fields, wrong
+    return fields | {"stage_seconds": seconds}, wrong
 
 
 def _changed(

@@ -134,6 +134,16 @@ class Repeater:
         found = [self._tensor(dtype, shape) for dtype, shape in outputs]
         return Repeated(answer, found, [self._tensor(one.dtype, one.shape) for one in tensors])
 
+    def proofs(self) -> list[dict[str, str]]:
+        """Prove the kernels of the checked repetitions so far; return plain values for a verdict.
+
+        Raises ProcessTimeout, ProcessEnded or BadAnswer.
+        """
+        answer = self.copy.ask({"prove": True}, self._seconds)
+        if not isinstance(answer.get("proofs"), list):
+            raise BadAnswer("it answers without proofs")
+        return answer["proofs"]
+
     def _tensor(self, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
         size = math.prod(shape) * dtype.itemsize
         content = self.copy.receive(size, self._seconds)

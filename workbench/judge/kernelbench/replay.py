@@ -19,7 +19,9 @@ from workbench.analysis.watching import Watch, watch
 from workbench.base.processes.ending import limit_memory
 from workbench.base.processes.forking import Main
 from workbench.driver.records.replaying import BadLog, Replay, Unrepeatable
+from workbench.errors import WorkbenchError
 from workbench.judge.launching import finding_record
+from workbench.judge.proving import EFFORT, records, unproved
 from workbench.ptx.findings import ORDER
 
 _POISON, _ORDINARY = 0xFF, 0x3C
@@ -46,13 +48,16 @@ class _Repeater:
     def __init__(self, options: Mapping[str, Any]):
         self._launches, self._idle = Launches(), list[str]()
         self._model, self._seconds = device_model(options["model"]), options["seconds"]
-        self._schedules = options["schedules"]
+        self._schedules, self._proves = options["schedules"], options["prove"]
         self._replay = Replay()
         limit_memory(options["memory"])
 
     def answer(self, content: bytes) -> Iterator[bytes]:
         """Yield the head of an answer to a request, and the bytes of each output and of each input."""
         request = torch.load(io.BytesIO(content), weights_only=False)
+        if "prove" in request:
+            yield json.dumps(self._proved()).encode()
+            return
         frames: list[bytes] = []
         try:
             head = self._repeated(request, frames)
@@ -67,6 +72,15 @@ class _Repeater:
         yield json.dumps(head | self._found()).encode()
         if "failed" not in head:
             yield from frames
+
+    def _proved(self) -> dict[str, Any]:
+        """Prove the kernels of the checked launches so far."""
+        from workbench.proof.launches import prove_launches
+
+        try:
+            return {"proofs": records(prove_launches(self._launches.seen.take(), effort=EFFORT))}
+        except WorkbenchError as error:
+            return {"proofs": unproved(str(error))}
 
     def _repeated(self, request: Mapping[str, Any], frames: list[bytes]) -> dict[str, Any]:
         """Repeat the records of a request; return the head of the answer, and add the contents of tensors.
@@ -103,6 +117,7 @@ class _Repeater:
                 self._launches, self._model, checked, trace=checked, counts=True, seconds_limit=self._seconds,
                 idle=idle, last_warp_first=request["last_warp_first"],
                 schedules=self._schedules if checked else 0,
+                seen=self._launches.seen if checked and self._proves else None,
             )
         )  # fmt: skip
 

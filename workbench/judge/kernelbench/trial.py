@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -16,6 +16,7 @@ from workbench.judge.kernelbench.reference import Reference, ReferenceAnswer
 from workbench.judge.launching import Failed
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK, further, of_finding
+from workbench.judge.stage_seconds import StageSeconds
 from workbench.ops.declared.elsewhere import CHANGES, Elsewhere
 from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.values import Check
@@ -28,22 +29,31 @@ class SolutionTrial:
     """The calls of one solution, and their repetitions in a process that the solution never enters.
 
     The solution is called with other inputs than those that the repetitions have, and that the results are compared
-    for. ``doing`` names the present call for a failure's message.
+    for. ``doing`` names the present call for a failure's message. ``told`` is called with each stage that has ended.
     """
 
-    def __init__(self, reference: Reference, candidate: Candidate, repeater: Repeater):
+    def __init__(
+        self,
+        reference: Reference,
+        candidate: Candidate,
+        repeater: Repeater,
+        told: Callable[[str], None] = lambda stage: None,
+    ):
         self._reference, self._candidate, self._repeater = reference, candidate, repeater
         self.doing = "while it was loaded"
         self._missing: list[str] = []
         self._before: tuple[bytes, ...] = ()
         self._latest: Called | None = None
+        self.seconds, self._told = StageSeconds(), told
 
     def run(self, path: Path, answers: Sequence[ReferenceAnswer]) -> dict[str, Any]:
         """Return the fields of a verdict that passes. Raises Failed for the first failure."""
-        loaded = self._candidate.load(path, self._reference)
+        with self.seconds.of("compiles"):
+            loaded = self._candidate.load(path, self._reference)
         if tampered := loaded.head.get("tampered"):
             raise Failed("tampered", f"the solution replaced {tampered!s:.200}")
         _refuse(loaded.head, self.doing)
+        self._told("compiles")
         self._missing = [one for one in loaded.head.get("missing", ()) if isinstance(one, str)]
         self._before = loaded.records[:1]
         worst, first = None, None
@@ -51,9 +61,12 @@ class SolutionTrial:
         for number, answer in enumerate(answers):
             self.doing = f"in call {number + 1}, seed {answer.seed}"
             found = self._called(answer)
-            first = first or found.head
-            self._require_launches(found.head, first)
-            check = self._reference.check(answer, found.outputs)
+            self._require_launches(found.head, first or found.head)
+            if first is None:
+                self._told("clean")
+                first = found.head
+            with self.seconds.of("right"):
+                check = self._reference.check(answer, found.outputs)
             if not check.ok:
                 self._refuse_result(check, answer, found, results)
             results.append(found.outputs)
@@ -96,7 +109,8 @@ class SolutionTrial:
 
     def _called(self, answer: ReferenceAnswer) -> Repeated:
         """Call the solution, and repeat the call with the inputs of an answer. Raises Failed."""
-        self._latest = called = self._candidate.call(self._reference.decoy(answer))
+        with self.seconds.of("launches"):
+            self._latest = called = self._candidate.call(self._reference.decoy(answer))
         head = called.head
         if tampered := head.get("tampered"):
             raise Failed("tampered", f"the solution replaced {tampered!s:.200}")
@@ -119,7 +133,8 @@ class SolutionTrial:
         if found != wanted:
             raise Failed("wrong_result", f"ModelNew returns {found!s:.200}, Model {wanted!s:.200}")
         try:
-            return self._repeated(answer.inputs, answer)
+            with self.seconds.of("clean"):
+                return self._repeated(answer.inputs, answer)
         except Failed as failure:
             if failure.fields["outcome"] == "invalid":  # a shape may depend on values
                 self._refuse_host_work(answer)

@@ -46,6 +46,11 @@ class DeclaredCase(Remade):
                 raise ArgumentError(f"case size {name!r}", repr(size), "a whole number, or several", remedy)
 
     @property
+    def facts(self) -> Mapping[str, str]:
+        """What the op says of the elements of its inputs, by name."""
+        return self.contract.facts
+
+    @property
     def label(self) -> str:
         """Name of the case with the types of its tensors: ``wide x float16[256, 8192]``."""
         tensors = [f"{name} {value}" for name, value in self._types if isinstance(value, TensorType)]

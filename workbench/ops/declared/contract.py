@@ -204,18 +204,26 @@ class Contract(Remade):
         expected: Mapping[str, torch.Tensor],
         arithmetic: Arithmetic | None = None,
         slack: Mapping[str, torch.Tensor] | None = None,
+        bounds: Mapping[str, torch.Tensor] | None = None,
     ) -> Check:
         """Judge outputs by name; return the verdict on the worst one, with the place of its worst element.
 
         An element may be wrong by the tolerance times the sum of its own size and the output's root mean square. With
         the ``arithmetic`` of the reference the bound follows from its sums (`workbench.ops.declared.arithmetic`),
-        unless the op states a tolerance. ``slack`` is added to the bound of each element. Where the reference has NaN
-        or infinity, the output must have the same.
+        unless the op states a tolerance. ``slack`` is added to the bound of each element. ``bounds`` are those of
+        `allowed_error`, for outputs that are compared with the same answer again and again. Where the reference has
+        NaN or infinity, the output must have the same.
         """
-        more = slack or {}
-        checks = [
-            self._check_one(name, found[name], wanted, arithmetic, more.get(name)) for name, wanted in expected.items()
-        ]
+        more, known = slack or {}, bounds or {}
+        checks = []
+        for name, wanted in expected.items():
+            got, exact = found[name], real_parts(wanted).double()
+            if tuple(got.shape) != tuple(wanted.shape):
+                raise ArgumentError(name, f"shape {tuple(got.shape)}", str(tuple(wanted.shape)), "Pass tensors.out.")
+            bound = known.get(name)
+            if bound is None:
+                bound = self.allowed_error(name, got.dtype, exact, arithmetic, more.get(name))
+            checks.append(_check_one(name, real_parts(got.detach().cpu()).double(), exact, bound))
         return max(checks, key=lambda check: (not check.ok, check.max_error / check.bound if check.bound else 0.0))
 
     def tolerance_of(self, dtype: str) -> float:
@@ -224,8 +232,19 @@ class Contract(Remade):
             return self.tolerance.get(dtype, TOLERANCE.get(dtype, 0.0))
         return TOLERANCE.get(dtype, 0.0) if self.tolerance is None else self.tolerance
 
+    def allowed_error(
+        self,
+        name: str,
+        kind: torch.dtype,
+        wanted: torch.Tensor,
+        arithmetic: Arithmetic | None,
+        slack: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the largest error that each element may have, for an answer of real numbers in float64."""
+        bound = self._bound(name, dtype_name(kind), wanted, arithmetic)
+        return bound if slack is None else bound + real_parts(slack).double()
+
     def _bound(self, name: str, dtype: str, wanted: torch.Tensor, arithmetic: Arithmetic | None) -> torch.Tensor:
-        """Return the largest error that each element may have."""
         magnitude = wanted.abs()
         size = float(wanted.flatten().square().mean().sqrt())
         if not math.isfinite(size):
@@ -244,40 +263,28 @@ class Contract(Remade):
             tolerance = max(tolerance, arithmetic.of_sum)
         return tolerance * (magnitude + size)
 
-    def _check_one(
-        self,
-        name: str,
-        got: torch.Tensor,
-        wanted: torch.Tensor,
-        arithmetic: Arithmetic | None,
-        slack: torch.Tensor | None,
-    ) -> Check:
-        if tuple(got.shape) != tuple(wanted.shape):
-            raise ArgumentError(name, f"shape {tuple(got.shape)}", str(tuple(wanted.shape)), "Pass tensors.out.")
-        dtype = dtype_name(got.dtype)
-        got, wanted = real_parts(got.detach().cpu()).double(), real_parts(wanted).double()
-        bound = self._bound(name, dtype, wanted, arithmetic)
-        if slack is not None:
-            bound = bound + real_parts(slack).double()
-        error = (got - wanted).abs()
-        if error.numel() == 0:
-            return Check(0.0, 0.0, True)
-        if not math.isfinite(float(error.sum())):
-            same = torch.where(wanted.isnan(), got.isnan(), got == wanted)
-            error = torch.where(same, 0.0, error.nan_to_num(math.inf, math.inf))
-        within, typical = error <= bound, float(bound.square().mean().sqrt())
-        if bool(within.all()):
-            worst = int((error / bound.clamp_min(1e-300)).argmax())
-            return Check(float(error.flatten()[worst]), float(bound.flatten()[worst]), True, "", typical)
-        worst = int(torch.where(within, error / bound.clamp_min(1e-300), math.inf + error).argmax())
-        wrong = error.flatten() > bound.flatten()
-        if bool(wrong.any()):  # the largest error among the wrong ones
-            worst = int(torch.where(wrong, error.flatten(), -1.0).argmax())
-        place = element_name(name, wanted.shape, worst)
-        values = f"{place} is {got.flatten()[worst]:.6g}, expected {wanted.flatten()[worst]:.6g}"
-        count = int(wrong.sum())
-        where = f"{values}; {count:,} of {error.numel():,} elements are wrong" if count else ""
-        return Check(float(error.flatten()[worst]), float(bound.flatten()[worst]), not count, where, typical)
+
+def _check_one(name: str, got: torch.Tensor, wanted: torch.Tensor, bound: torch.Tensor) -> Check:
+    """Judge one output, in float64 as its answer and the largest error of each element."""
+    error = (got - wanted).abs()
+    if error.numel() == 0:
+        return Check(0.0, 0.0, True)
+    if not math.isfinite(float(error.sum())):
+        same = torch.where(wanted.isnan(), got.isnan(), got == wanted)
+        error = torch.where(same, 0.0, error.nan_to_num(math.inf, math.inf))
+    within, typical = error <= bound, float(bound.square().mean().sqrt())
+    if bool(within.all()):
+        worst = int((error / bound.clamp_min(1e-300)).argmax())
+        return Check(float(error.flatten()[worst]), float(bound.flatten()[worst]), True, "", typical)
+    worst = int(torch.where(within, error / bound.clamp_min(1e-300), math.inf + error).argmax())
+    wrong = error.flatten() > bound.flatten()
+    if bool(wrong.any()):  # the largest error among the wrong ones
+        worst = int(torch.where(wrong, error.flatten(), -1.0).argmax())
+    place = element_name(name, wanted.shape, worst)
+    values = f"{place} is {got.flatten()[worst]:.6g}, expected {wanted.flatten()[worst]:.6g}"
+    count = int(wrong.sum())
+    where = f"{values}; {count:,} of {error.numel():,} elements are wrong" if count else ""
+    return Check(float(error.flatten()[worst]), float(bound.flatten()[worst]), not count, where, typical)
 
 
 def several_of(returned: Any) -> tuple:

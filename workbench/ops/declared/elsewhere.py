@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -137,19 +137,21 @@ class Meaningless(Exception):
 
 @dataclass(frozen=True)
 class _Comparison:
-    """One output's exact answer, the elements that are compared, and the further error that each may have.
+    """One output's exact answer, the elements that are compared, and the error that each may have.
 
     The parts of complex numbers are apart, in a further dimension.
     """
 
     exact: torch.Tensor
-    comparable: torch.Tensor
-    slack: torch.Tensor
+    comparable: torch.Tensor | None
+    """The elements that are compared; None for all."""
+    error: torch.Tensor
+    """The largest error that each element may have where all are compared, else what it may have beyond its bound."""
     dtype: torch.dtype
 
     @property
     def nbytes(self) -> int:
-        return self.exact.nbytes + self.comparable.nbytes + self.slack.nbytes
+        return self.exact.nbytes + self.error.nbytes + (0 if self.comparable is None else self.comparable.nbytes)
 
 
 class Elsewhere:
@@ -200,13 +202,16 @@ class Elsewhere:
         That is an answer that is finite in the output's type, where the reference in the inputs' own types is finite,
         too; of a special change also one that is NaN or infinite in both.
         """
-        expected = {}
+        expected, slack, bounds = {}, {}, {}
         for name, one in self._comparisons.items():
+            if one.comparable is None:
+                expected[name], bounds[name] = one.exact, one.error
+                continue
             got = real_parts(out[name].detach().cpu()).to(torch.float64)
             parts = torch.where(one.comparable, one.exact, got)
             expected[name] = torch.view_as_complex(parts.contiguous()) if one.dtype.is_complex else parts
-        slack = {name: one.slack for name, one in self._comparisons.items()}
-        return self.contract.check(out, expected, self._case.arithmetic, slack)
+            slack[name] = one.error
+        return self.contract.check(out, expected, self._case.arithmetic, slack, bounds)
 
     @functools.cached_property
     def _arguments(self) -> dict[str, Any]:
@@ -220,12 +225,20 @@ class Elsewhere:
         nudged = [{n: _nudged(v, generator) for n, v in arguments.items()} for _ in range(_NUDGES)]
         answer, *moved = [self.contract.answer(arguments), *map(self.contract.answer, nudged)]
         native, dtypes = self._native(), self._case.result_types()
-        return {
+        found = {
             name: self._comparison(
                 wanted, None if native is None else native[name], [m[name] for m in moved], dtypes[name]
             )
             for name, wanted in answer.items()
         }
+        return {name: self._bounded(name, one, dtypes[name]) for name, one in found.items()}
+
+    def _bounded(self, name: str, one: _Comparison, dtype: torch.dtype) -> _Comparison:
+        """Return the comparison with the bound of each element, if it depends on no result; many results have it."""
+        if one.dtype.is_complex or one.comparable is None or not bool(one.comparable.all()):
+            return one
+        bound = self.contract.allowed_error(name, dtype, one.exact, self._case.arithmetic, one.error)
+        return replace(one, comparable=None, error=bound)
 
     def _comparison(
         self, wanted: torch.Tensor, native: torch.Tensor | None, moved: list[torch.Tensor], dtype: torch.dtype

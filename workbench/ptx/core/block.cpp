@@ -8,6 +8,7 @@
 
 #include "checks/global_shadow.hpp"
 #include "checks/source_watch.hpp"
+#include "checks/trusted.hpp"
 #include "checks/waits.hpp"
 #include "codes.hpp"
 #include "matrices/tensor_memory.hpp"
@@ -93,6 +94,7 @@ class BlockRunner {
   Memory<u8> registers_, local_, shared_;
   Clocks own_clocks_;
   Shadow shadow_;
+  WrittenShared written_;
   std::vector<Warp> warps_;
   Cluster alone_;  // the cluster of a block that is alone
   struct BlockSpecial {
@@ -145,7 +147,11 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
     if (!result.traffic) result.traffic = std::make_unique<Traffic>(launch.buffers);
     block.traffic = result.traffic.get();
   }
-  if (launch.checks) {
+  if (kernel_.trusts) {
+    written_.resize(launch.shared_bytes, kernel_.shared_granule);
+    block.written = &written_;
+  }
+  if (launch.checks && !launch.proved) {
     try {
       const bool alone = launch.blocks_per_cluster() == 1 && !kernel_.has_bulk_copies &&
                          !kernel_.uses_tensor_memory;
@@ -165,7 +171,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   }
   block.last_buffer.assign(kernel_.code.size(), nullptr);
   block.lane_offsets = LaneOffsetList(kernel_.code.size(), launch.takes_shortcuts);
-  if (launch.statistics || launch.checks || launch.recorder)
+  if (launch.statistics || block.shadow || launch.recorder)
     block.patterns.resize(2 * kernel_.code.size());
   for (u32 i = 0; i < count; ++i) {
     Warp& warp = warps_[i];
@@ -309,6 +315,7 @@ void BlockRunner::begin() {
   std::memset(block.shared, 0xff, launch_.shared_bytes);
   if (kernel_.reserves_shared)
     std::memset(block.shared + launch_.reserved_shared, 0, kReservedShared);
+  if (block.written) written_.begin_block();
   if (block.shadow) {
     if (block.cluster == &alone_) own_clocks_.begin();
     block.shadow->begin_block();
@@ -750,9 +757,11 @@ void BlockRunner::scheduled_round(Round& round) {
   for (std::size_t i = 0; i < order_.size() && !round.faulted_before; ++i) {
     Warp& warp = warps_[order_[i]];
     const Place from = place_of(warp);
-    if (!advance(warp, round)) continue;
-    schedule.goes_on(from);
-    if (!warp.splits.empty() && schedule.changes(place_of(warp)))
+    const bool moved = advance(warp, round), stopped = schedule.stopped(warp);
+    round.progress |= stopped;
+    if (!moved && !stopped) continue;
+    if (moved && !stopped) schedule.goes_on(from);
+    if (stopped || (!warp.splits.empty() && schedule.changes(place_of(warp))))
       std::rotate(order_.begin() + static_cast<std::ptrdiff_t>(i),
                   order_.begin() + static_cast<std::ptrdiff_t>(i) + 1, order_.end());
     break;
@@ -863,6 +872,7 @@ struct Gang {
   std::unique_ptr<Clocks> clocks;  // of a cluster, with checks
   s64 turn = 0;                    // the gang's place in the order of the launch
   u64 before = 0;                  // instructions of the worker before the gang began
+  bool behind = false;             // with a schedule: whether it waits for the others
 
   bool waits() const {
     return std::all_of(left.begin(), left.end(),
@@ -916,6 +926,7 @@ std::unique_ptr<Gang> GangWorker::made() const {
 // Starts the next blocks of the launch; false if there are none.
 bool GangWorker::start(Gang& gang) {
   const u32 size = launch_.blocks_per_cluster();
+  gang.behind = false;
   gang.turn = launch_.next_block.fetch_add(1);
   gang.left.clear();
   if (launch_.workspace) {
@@ -1029,6 +1040,17 @@ void GangWorker::wait_together() {
 std::size_t GangWorker::scheduled_gang() {
   Schedule& schedule = *launch_.schedule;
   while (gangs_.size() < Schedule::kResident && start_beside(false)) {}
+  if (latest_ < gangs_.size() && schedule.holds_block()) gangs_[latest_]->behind = true;
+  if (schedule.is_aimed()) {
+    const auto is_behind = [](const auto& gang) { return gang->behind; };
+    // Those who run ahead may wait for one that is behind, in plain memory.
+    if (std::all_of(gangs_.begin(), gangs_.end(), is_behind) || !schedule.below(256))
+      for (const auto& gang : gangs_) gang->behind = false;
+    if (latest_ >= gangs_.size() || gangs_[latest_]->behind || !schedule.below(16)) do
+        latest_ = schedule.below(gangs_.size());
+      while (gangs_[latest_]->behind);
+    return latest_;
+  }
   if (latest_ >= gangs_.size() || !schedule.below(4)) latest_ = schedule.below(gangs_.size());
   return latest_;
 }

@@ -294,7 +294,8 @@ enum class Problem : u8 {
   wrapped_index,
   order_of_additions,
   endless_wait,
-  later_block
+  later_block,
+  without_rule
 };
 
 struct Finding {
@@ -432,6 +433,7 @@ struct Kernel {
   // (unread_copies.hpp).
   std::vector<Handlers> writers;
   bool uses_tensor_memory = false;
+  bool trusts = false;           // observed launches have instructions that a proof covers
   bool reserves_shared = false;  // it uses the shared memory that is reserved for the system
   std::vector<WrapStep> wraps;   // with checks, by instruction; empty where no index can wrap
   u32 shared_granule = 4;  // size and alignment of the smallest shared access (see shadow.hpp)
@@ -451,6 +453,8 @@ struct Launch {
   std::vector<Buffer> buffers;  // sorted by address
   bool statistics = false;
   bool checks = false;
+  // With checks: a proof covers every access, so that there is no shadow state.
+  bool proved = false;
   // By instruction, then by warp: the lanes whose loaded value reaches nothing, which checks
   // ignore. Empty where there are none.
   std::vector<std::vector<u32>> unused;

@@ -25,9 +25,12 @@
 #include "checks/global_shadow.hpp"
 #include "checks/map_watch.hpp"
 #include "checks/recorder.hpp"
+#include "checks/trusted.hpp"
 #include "checks/unread_copies.hpp"
 #include "checks/waits.hpp"
 #include "codes.hpp"
+#include "exact/handlers.hpp"
+#include "exact/lanes.hpp"
 #include "machine.hpp"
 #include "memory/access.hpp"
 #include "memory/allocation.hpp"
@@ -154,7 +157,12 @@ const NameFacts& facts_of(std::size_t opcode) {
   return *facts;
 }
 
-void append_code(Kernel& kernel, nb::bytes rows) {
+// A kernel with what it was made of, from which others are made.
+struct MadeKernel : Kernel {
+  std::vector<u32> opcodes;  // by instruction
+};
+
+void append_code(MadeKernel& kernel, nb::bytes rows) {
   const auto& table = instruction_table();
   const std::size_t count = rows.size() / sizeof(CodeRow);
   const char* from = rows.c_str();
@@ -166,6 +174,7 @@ void append_code(Kernel& kernel, nb::bytes rows) {
     std::memcpy(&row, from + i * sizeof row, sizeof row);
     const NameFacts& facts = facts_of(static_cast<std::size_t>(row.opcode));
     const TableEntry& entry = table[static_cast<std::size_t>(row.opcode)];
+    kernel.opcodes.push_back(static_cast<u32>(row.opcode));
     Instruction& in = kernel.code[i];
     in.run = entry.run.bare, in.run_observed = entry.run.observed, in.kind = entry.kind;
     kernel.needs_others[i] = facts.needs_others;
@@ -208,13 +217,13 @@ void fill_constant(Kernel& kernel, u32 slot, u32 width, u64 value) {
 using ConstantRow = std::tuple<u32, u32, u64>;
 using SpecialRow = std::tuple<int, u32>;
 
-void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes,
+void build_kernel(MadeKernel* self, nb::bytes rows, u32 register_bytes,
                   const std::vector<ConstantRow>& constants,
                   const std::vector<SpecialRow>& specials, u32 static_shared, u32 shared_end,
                   u32 local_bytes, u32 param_bytes, u32 granule, s32 frame_slot,
                   const std::vector<std::vector<std::tuple<u32, u32>>>& saves,
                   const std::vector<std::vector<u32>>& fragments) {
-  new (self) Kernel();
+  new (self) MadeKernel();
   self->image.assign(register_bytes, 0);
   append_code(*self, rows);
   for (const auto& [slot, width, value] : constants) fill_constant(*self, slot, width, value);
@@ -236,12 +245,56 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes,
 using WrapRow = std::tuple<u32, WrapWay, bool, bool, s32, std::array<s32, 3>>;
 
 // Returns the kernel, changed so that it follows indexes that wrap.
-Kernel following(const Kernel& kernel, const std::vector<WrapRow>& rows) {
-  Kernel made = kernel;
+MadeKernel following(const MadeKernel& kernel, const std::vector<WrapRow>& rows) {
+  MadeKernel made = kernel;
   std::vector<WrapStep> steps(kernel.code.size());
   for (const auto& [pc, way, starts, wide, result, source] : rows)
     steps.at(pc) = {way, starts, wide, result, {source[0], source[1], source[2]}};
   follow_indexes(made, std::move(steps));
+  return made;
+}
+
+// Whether an instruction adds or compares floats on its way to global memory.
+bool reduces(const Instruction& in, const std::string& name) {
+  if (!name.starts_with("cp.async.bulk.global") && name != "cp.async.bulk.tensor.global.shared")
+    return false;
+  const auto how = static_cast<Reduction>(in.bulk.reduction);
+  return how == Reduction::add || how == Reduction::min || how == Reduction::max;
+}
+
+// Returns the kernel, changed so that its floats are elements of a ring (exact/ring.hpp), and the
+// instructions on floats that have no rule there. These end a launch that reaches them, as
+// `further` ones do, which have another reason.
+std::pair<MadeKernel, std::vector<u32>> exact_kernel(const MadeKernel& kernel,
+                                                     const std::vector<u32>& further) {
+  exact::prepare();
+  MadeKernel made = kernel;
+  std::vector<u32> without;
+  const auto put = [&](std::size_t i, const Handlers& handlers) {
+    if (i < made.writers.size() && made.writers[i].bare) {
+      made.writers[i] = handlers;  // called after unread copies have been read
+    } else {
+      made.code[i].run = handlers.bare;
+      made.code[i].run_observed = handlers.observed;
+    }
+  };
+  for (std::size_t i = 0; i < made.code.size(); ++i) {
+    const std::string& name = instruction_table()[made.opcodes[i]].name;
+    const bool floats = exact::on_floats(name);
+    if (!floats && !reduces(made.code[i], name)) continue;
+    const std::optional<Handlers> handlers =
+        floats ? exact::handlers_for(name) : std::optional<Handlers>();
+    put(i, handlers.value_or(Handlers(&exact::refuse)));
+    if (!handlers) without.push_back(static_cast<u32>(i));
+  }
+  for (const u32 pc : further) put(pc, Handlers(&exact::refuse));
+  return {std::move(made), std::move(without)};
+}
+
+// Returns the kernel, changed so that checks trust the given instructions.
+MadeKernel trusting(const MadeKernel& kernel, const std::vector<std::pair<u32, Trusted>>& rows) {
+  MadeKernel made = kernel;
+  trust(made, rows);
   return made;
 }
 
@@ -394,12 +447,14 @@ struct BoundLaunch {
   int threads = 1;
   bool statistics = false;
   bool checks = false;
+  bool proved = false;
   bool strict = false;
   bool last_warp_first = false;
   bool copies_early = false;
   std::optional<u64> schedule;  // its seed
   u64 schedule_changes = ~u64{0};
-  bool takes_shortcuts = true;  // false only in tests
+  std::vector<std::pair<s32, u32>> aims;  // of Aim
+  bool takes_shortcuts = true;            // false only in tests
   u32 undefined = ~0u;
   u32 multiprocessors = 1;
   u64 clock_start = 0;
@@ -472,6 +527,7 @@ void set_extents(std::vector<Extent>& extents, const std::vector<ExtentRow>& row
 void set_options(Launch& launch, const BoundLaunch& bound) {
   launch.statistics = bound.statistics;
   launch.checks = bound.checks;
+  launch.proved = bound.proved;
   launch.strict = bound.strict;
   launch.last_warp_first = bound.last_warp_first;
   launch.copies_early = bound.copies_early;
@@ -505,7 +561,7 @@ class RunningLaunch {
   ~RunningLaunch() { --running_launches(); }
 };
 
-nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
+nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
   Launch launch;
   launch.kernel = &kernel;
   std::ranges::copy(bound.grid, launch.grid);
@@ -516,12 +572,14 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
   set_options(launch, bound);
   std::optional<Schedule> schedule;
   if (bound.schedule) {
-    schedule.emplace(*bound.schedule, bound.schedule_changes);
+    std::vector<Aim> aims;
+    for (const auto& [pc, between] : bound.aims) aims.push_back({pc, between});
+    schedule.emplace(*bound.schedule, bound.schedule_changes, aims);
     launch.schedule = &*schedule, launch.threads = 1;
   }
   std::unique_ptr<GlobalShadow> shadow;
   std::unique_ptr<FloatSums> sums;
-  if (bound.checks) {
+  if (bound.checks && !bound.proved) {
     try {
       shadow = std::make_unique<GlobalShadow>(launch);
     } catch (const std::bad_alloc&) {
@@ -530,6 +588,8 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
       throw OutOfMemory("the checks of %llu bytes of global memory", bytes);
     }
     launch.global_shadow = shadow.get();
+  }
+  if (bound.checks) {
     sums = std::make_unique<FloatSums>(kernel);
     launch.float_sums = sums.get();
   }
@@ -678,6 +738,56 @@ nb::tuple allocate(const std::vector<u32>& lengths, const Successors& successors
   return nb::make_tuple(raw_bytes(offsets), size);
 }
 
+// Returns the elements of an array of floats of the given type, as u16: residues, and symbols above
+// them.
+nb::bytes exact_residues(nb::bytes values, const std::string& type) {
+  exact::prepare();
+  const auto all = [&]<class T>(std::type_identity<T>) {
+    std::vector<u16> residues(values.size() / sizeof(typename T::Bits));
+    for (std::size_t i = 0; i < residues.size(); ++i) {
+      typename T::Bits bits;
+      std::memcpy(&bits, values.c_str() + i * sizeof bits, sizeof bits);
+      const u16 code = T::read(bits);
+      residues[i] = exact::is_special(code) ? code : exact::product_of(code, 1);
+    }
+    return raw_bytes(residues);
+  };
+  if (type == "float32") return all(std::type_identity<exact::Single>{});
+  if (type == "float16") return all(std::type_identity<exact::HalfCode>{});
+  if (type == "bfloat16") return all(std::type_identity<exact::BfloatCode>{});
+  if (type == "float64") return all(std::type_identity<exact::Double>{});
+  throw nb::value_error("a type without elements");
+}
+
+// Returns a table of a function of one element, by residue, as u16; symbols are above residues.
+nb::bytes exact_function(const std::string& name) {
+  exact::prepare();
+  const exact::Tables& all = *exact::tables;
+  const u16* table = name == "rank"           ? all.rank
+                     : name == "turns"        ? all.turns
+                     : name == "magnitude"    ? all.magnitude
+                     : name == "inverse"      ? all.inverse
+                     : name == "root"         ? all.root
+                     : name == "inverse_root" ? all.inverse_root
+                     : name == "power_of_two" ? all.power_of_two
+                     : name == "logarithm"    ? all.logarithm
+                     : name == "tanh"         ? all.hyperbolic_tangent
+                     : name == "sine"         ? all.sine
+                     : name == "cosine"       ? all.cosine
+                                              : nullptr;
+  if (!table) throw nb::key_error(name.c_str());
+  const auto residue_of = [](u16 code) {
+    return exact::is_special(code) ? code : exact::product_of(code, 1);
+  };
+  std::vector<u16> by_residue(exact::kCodes);
+  for (u32 code = 0; code < exact::kCodes; ++code) {
+    const u16 value = table[code];
+    by_residue[residue_of(static_cast<u16>(code))] =
+        name == "rank" || name == "turns" ? value : residue_of(value);
+  }
+  return raw_bytes(by_residue);
+}
+
 // Returns (name, kind, class, destinations, sources) of every instruction; its position is its
 // opcode.
 nb::list table_rows() {
@@ -696,7 +806,7 @@ void add_constants(nb::module_& m) {
   m.attr("STRONG") = kStrong, m.attr("NARROW_BASE") = kNarrowBase, m.attr("WIDE_BASE") = kWideBase,
   m.attr("RELEASE") = kRelease;
   m.attr("ACQUIRE") = kAcquire, m.attr("VOLATILE") = kVolatile, m.attr("BLOCK_SCOPE") = kBlockScope;
-  m.attr("WORD_OF_ELEMENT") = kWordOfElement;
+  m.attr("WORD_OF_ELEMENT") = kWordOfElement, m.attr("USES_OLD") = kUsesOld;
   m.attr("UNORDERED") = kUnordered, m.attr("ASYNC_PROXY") = kAsyncProxy,
   m.attr("CLUSTER_BASE") = kClusterBase;
   m.attr("SHARED_WINDOW") = kSharedWindow, m.attr("LOCAL_WINDOW") = kLocalWindow,
@@ -830,6 +940,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("threads", &BoundLaunch::threads)
       .def_rw("statistics", &BoundLaunch::statistics)
       .def_rw("checks", &BoundLaunch::checks)
+      .def_rw("proved", &BoundLaunch::proved)
       .def_rw("strict", &BoundLaunch::strict)
       .def_rw("last_warp_first", &BoundLaunch::last_warp_first)
       .def_rw("copies_early", &BoundLaunch::copies_early)
@@ -837,6 +948,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("undefined", &BoundLaunch::undefined)
       .def_rw("schedule", &BoundLaunch::schedule)
       .def_rw("schedule_changes", &BoundLaunch::schedule_changes)
+      .def_rw("aims", &BoundLaunch::aims)
       .def_rw("multiprocessors", &BoundLaunch::multiprocessors)
       .def_rw("clock_start", &BoundLaunch::clock_start)
       .def_rw("instruction_limit", &BoundLaunch::instruction_limit)
@@ -853,10 +965,16 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("overlapped", &BoundLaunch::overlapped)
       .def_rw("heap", &BoundLaunch::heap)
       .def_rw("number_in_heap", &BoundLaunch::number_in_heap);
-  nb::class_<Kernel>(m, "Kernel")
+  nb::class_<MadeKernel>(m, "Kernel")
       .def("__init__", &build_kernel)
       .def("launch", &launch_kernel)
-      .def("following", &following);
+      .def("following", &following)
+      .def("exact", &exact_kernel)
+      .def("trusting", &trusting);
+  m.attr("EXACT_PRIMES") = nb::make_tuple(exact::kP, exact::kQ);
+  m.attr("EXACT_UNDEFINED") = exact::kUndefined;
+  m.def("exact_residues", &exact_residues);
+  m.def("exact_function", &exact_function);
 }
 
 }  // namespace workbench::ptx

@@ -3,6 +3,7 @@
 #include "python_enums.hpp"
 
 #include "checks/recorder.hpp"
+#include "checks/trusted.hpp"
 #include "codes.hpp"
 #include "machine.hpp"
 
@@ -32,6 +33,13 @@ void bind_enums(nb::module_& m) {
       .value("multiply_add", WrapWay::multiply_add)
       .value("shift", WrapWay::shift)
       .value("access", WrapWay::access);
+  nb::enum_<Trusted>(m, "Trusted")
+      .value("unmarked", Trusted::unmarked)
+      .value("load", Trusted::load)
+      .value("store", Trusted::store)
+      .value("load_matrix", Trusted::load_matrix)
+      .value("store_matrix", Trusted::store_matrix)
+      .value("copy", Trusted::copy);
   nb::enum_<Class>(m, "Class")
       .value("integer", Class::integer)
       .value("fp32", Class::fp32)
@@ -64,6 +72,7 @@ void bind_enums(nb::module_& m) {
       .value("timeout", Problem::timeout)
       .value("endless_wait", Problem::endless_wait)
       .value("later_block", Problem::later_block)
+      .value("without_rule", Problem::without_rule)
       .value("parameter_out_of_bounds", Problem::parameter_out_of_bounds)
       .value("assertion", Problem::assertion)
       .value("stack_overflow", Problem::stack_overflow)

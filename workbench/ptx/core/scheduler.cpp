@@ -206,8 +206,8 @@ u32 go_back(Block& block, Warp& warp, u32 active, s32& target) {
 
 // What follows an instruction: the group's next instruction, another group, or other warps.
 // `again`: other warps, and then the same instruction, which has not happened. `barrier`: other
-// warps, since all lanes wait.
-enum class Next : u8 { instruction, group, others, again, barrier };
+// warps, since all lanes wait. `held`: other warps, since a schedule stops this one.
+enum class Next : u8 { instruction, group, others, again, barrier, held };
 
 // A warp's turn. run_group executes plain instructions and branches itself; each other kind has a
 // function.
@@ -225,6 +225,7 @@ class Turn {
       if (!runnable) return leave(warp_.splits.empty() ? Outcome::finished : Outcome::blocked);
       const Next next = run_group(group);
       if (next == Next::others) return leave(Outcome::polled);
+      if (next == Next::held) return leave(Outcome::yielded);
       if (next == Next::barrier && executed_ < observer_.quantum()) return leave(Outcome::blocked);
     }
   }
@@ -239,6 +240,15 @@ class Turn {
 
   void push(s32 pc, u32 mask, u64 now) {
     warp_.splits.push_back({.pc = pc, .mask = mask, .state = Split::ready, .last_run = now});
+  }
+  // Lets some of a warp's lanes wait at an instruction until the others wait for them, if all are
+  // together there.
+  void part(Schedule& schedule, s32 pc, u32& mask, u64 now) {
+    if (mask != (warp_.all & ~warp_.exited)) return;
+    const u32 held = schedule.held_lanes(warp_, mask);
+    if (!held) return;
+    warp_.splits.push_back({.pc = pc, .mask = held, .state = Split::polled, .last_run = now});
+    mask &= ~held;
   }
   // Lets the lanes of a group that its guard excluded continue behind the instruction.
   void push_rest(const Group& group, u32 active) {
@@ -260,6 +270,15 @@ class Turn {
       if (__builtin_expect(pc >= limit, 0)) {
         push(pc, mask, tick_ + executed);
         break;
+      }
+      if (Schedule* const schedule = observer.stops(pc)) {
+        if (schedule->parts_lanes()) {
+          part(*schedule, pc, mask, tick_ + executed);
+        } else if (schedule->holds(warp_)) {
+          push(pc, mask, tick_ + executed);
+          next = Next::held;
+          break;
+        }
       }
       const Instruction& in = code[pc];
       const u32 active = mask & (*at<u32>(registers, in.guard) ^ in.guard_flip);

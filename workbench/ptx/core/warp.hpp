@@ -147,11 +147,12 @@ struct Block {
   const Kernel* kernel = nullptr;
   s64 index = 0;
   u8* shared = nullptr;
-  Counts* counts = nullptr;        // null without statistics
-  Tally* tallies = nullptr;        // null without statistics
-  Traffic* traffic = nullptr;      // null without statistics
-  Shadow* shadow = nullptr;        // null without checks
-  SourceWatch* sources = nullptr;  // with checks, of a kernel with copies
+  Counts* counts = nullptr;                // null without statistics
+  Tally* tallies = nullptr;                // null without statistics
+  Traffic* traffic = nullptr;              // null without statistics
+  Shadow* shadow = nullptr;                // null without checks
+  SourceWatch* sources = nullptr;          // with checks, of a kernel with copies
+  class WrittenShared* written = nullptr;  // with accesses that a proof covers
   // With checks, by instruction; null where there are no bounds.
   const SharedBounds* shared_bounds = nullptr;
   FindingList* findings = nullptr;

@@ -136,15 +136,8 @@ inline u32 pack_mask(const u8* flags) {
   return mask;
 }
 
-template <class F, class T>
-void compare(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  const T* a = at<const T>(registers, in.comparison.a);
-  const T* b = at<const T>(registers, in.comparison.b);
-  alignas(64) u8 flags[kLanes];
-  PTX_LANES {
-    flags[lane] = F{}(a[lane], b[lane]) ? 1 : 0;
-  }
-  const u32 result = pack_mask(flags);
+// Writes the result of a comparison, combined with the third operand, and its inverse.
+inline void set_comparison(u8* registers, const Instruction& in, u32 mask, u32 result) {
   u32 first = result, second = ~result;
   const Combine how = in.combine;
   if (how != Combine::none) {
@@ -157,6 +150,17 @@ void compare(u8* registers, const Instruction& in, u32 mask, Warp&) {
   if (in.comparison.result != kNoSlot) set_predicate(registers, in.comparison.result, mask, first);
   if (in.comparison.inverse != kNoSlot)
     set_predicate(registers, in.comparison.inverse, mask, second);
+}
+
+template <class F, class T>
+void compare(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  const T* a = at<const T>(registers, in.comparison.a);
+  const T* b = at<const T>(registers, in.comparison.b);
+  alignas(64) u8 flags[kLanes];
+  PTX_LANES {
+    flags[lane] = F{}(a[lane], b[lane]) ? 1 : 0;
+  }
+  set_comparison(registers, in, mask, pack_mask(flags));
 }
 
 template <class F>

@@ -65,16 +65,19 @@ void check_wrapped(Warp& warp, const Instruction& in, u32 lane, u64 address, u32
               .bytes = bytes});
 }
 
-void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write,
-                 bool is_read) {
+void acquire_flags(Warp& warp, const u64* keys, u32 mask, bool is_read) {
   Shadow& shadow = *warp.block->shadow;
-  Clocks& clocks = shadow.clocks;
-  clocks.order_lanes(warp.agent);
-  PTX_FOR_EACH_LANE (lane, mask) {
-    const u64 key = warp.block->flag(keys[lane]);
-    if (is_read) shadow.acquire(warp.agent, key);
-    if (is_write) clocks.release(warp.agent, key, in.flags & kRelease, !(in.flags & kBlockScope));
-  }
+  shadow.clocks.order_lanes_at_access(warp.agent);
+  if (is_read)
+    PTX_FOR_EACH_LANE (lane, mask) shadow.acquire(warp.agent, warp.block->flag(keys[lane]));
+}
+
+void release_flags(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write) {
+  if (!is_write) return;
+  Clocks& clocks = warp.block->shadow->clocks;
+  PTX_FOR_EACH_LANE (lane, mask)
+    clocks.release(warp.agent, warp.block->flag(keys[lane]), in.flags & kRelease,
+                   !(in.flags & kBlockScope));
 }
 
 void check_remote(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
@@ -109,7 +112,7 @@ void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 m
     }
     return shadow.read(warp, in, addresses, mask, bytes);
   }
-  synchronise(warp, in, addresses, mask, is_write, is_read);
+  acquire_flags(warp, addresses, mask, is_read);
   shadow.strong(warp, in, addresses, mask, bytes, is_write, is_read);
 }
 

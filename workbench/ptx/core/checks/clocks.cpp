@@ -25,7 +25,7 @@ void Clocks::begin() {
     own.floors_are_known = false;
     own.has_fenced = own.has_fenced_wide = false;
     own.lane_order += 1;
-    own.step = own.since = 0;
+    own.step = own.since = own.access_since = 0;
     own.touched = false;
     own.exchanges.clear();
     own.begins.clear();

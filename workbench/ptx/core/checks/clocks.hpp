@@ -62,6 +62,15 @@ class Clocks {
     own.since = own.step;
     own.exchanges.clear();
   }
+  // The same at a strong access. It does not come after the plain accesses before it by itself:
+  // for it, the lanes are unordered since access_since(). What was handed on before stays known.
+  void order_lanes_at_access(u32 agent) {
+    Agent& own = agents_[agent];
+    own.access_since = own.since;
+    next_step(own);
+    own.since = own.step;
+  }
+  u32 access_since(u32 agent) const { return agents_[agent].access_since; }
   // Notes an access of this agent: the next exchange begins another step.
   void touch(u32 agent) { agents_[agent].touched = true; }
   // `lanes`, all of which are present, exchange values; `live`: lanes that have not exited.
@@ -136,7 +145,7 @@ class Clocks {
     mutable u32 floor = 0, async_floor = 0;
     u32 met = 0;
     u16 lane_order = 0;
-    u32 step = 0, since = 0;
+    u32 step = 0, since = 0, access_since = 0;
     bool touched = false;             // an access was noted since this step began
     std::vector<Exchange> exchanges;  // those after `since`, by step
     std::vector<u32> begins;          // first step of each clock, without the block's first clock

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "checks/source_watch.hpp"
+#include "checks/written.hpp"
 #include "memory/cluster.hpp"
 
 namespace workbench::ptx {
@@ -23,27 +24,13 @@ bool has(const std::vector<u64>& blocks, u32 index) {
 }
 
 constexpr u32 kLineSectors = 4;
+constexpr u64 kReserved = 1 << 16;  // sectors of a buffer for whose strong writes room is reserved
 
 inline u64 sectors_of(const Buffer& buffer) {
   return ((buffer.address + buffer.size + 31) >> 5) - (buffer.address >> 5);
 }
 inline u64 lines_of(const Buffer& buffer) {
   return ((buffer.address + buffer.size + 127) >> 7) - (buffer.address >> 7);
-}
-
-// Bytes of a sector that have been written, also by earlier launches or by one that runs beside
-// this one.
-u32 written_of(const Buffer& buffer, u64 sector) {
-  if (!buffer.written) return ~0u;
-  return std::atomic_ref<u32>(buffer.written[sector - (buffer.address >> 5)])
-      .load(std::memory_order_relaxed);
-}
-
-void mark_written(const Buffer& buffer, u64 sector, u32 bytes) {
-  if (!(bytes & ~written_of(buffer, sector))) return;
-  std::atomic_ref<u32>(buffer.written[sector - (buffer.address >> 5)])
-      .fetch_or(bytes, std::memory_order_relaxed);
-  std::atomic_ref<u32>(buffer.first_writes).store(1, std::memory_order_relaxed);
 }
 
 bool line_is_written(const Buffer& buffer, u64 first) {
@@ -62,6 +49,19 @@ u16 pairs_of(u32 bytes) {
 u32 bytes_of(u16 pairs) {
   u32 bytes = 0;
   for (u32 i = 0; i < 16; ++i) bytes |= (pairs >> i & 1 ? 3u : 0u) << 2 * i;
+  return bytes;
+}
+
+// The words of four bytes that bytes of a sector touch, and those that they fill.
+u32 words_of(u32 bytes) {
+  u32 words = 0;
+  for (u32 i = 0; i < 8; ++i) words |= (bytes >> 4 * i & 15 ? 1u : 0u) << i;
+  return words;
+}
+u32 whole_words_of(u32 bytes) { return ~words_of(~bytes) & 255; }
+u32 bytes_of_words(u32 words) {
+  u32 bytes = 0;
+  for (u32 i = 0; i < 8; ++i) bytes |= (words >> i & 1 ? 15u : 0u) << 4 * i;
   return bytes;
 }
 
@@ -101,11 +101,13 @@ ShadowPages::ShadowPages(u64 sectors, u64 lines, u64 blocks) {
       throw std::bad_alloc();
     }
   }
+  pages_.strong.clear();
   base_ = pages_.next;
   pages_.next += static_cast<u32>(blocks) + 1;
 }
 
 ShadowPages::~ShadowPages() {
+  if (pages_.strong.capacity() > 2 * kReserved) pages_.strong = {};
   if (pages_.capacity <= kKept) {
     std::lock_guard lock(mutex_);
     if (pages_.capacity >= idle_.capacity) std::swap(pages_, idle_);
@@ -123,7 +125,7 @@ GlobalShadow::GlobalShadow(Launch& launch) : launch_(launch), shared_(launch.thr
   // A launch with more blocks than there are numbers runs unchecked; it would take days anyway.
   if (static_cast<u64>(launch.blocks()) >= UINT32_MAX / 2) return;
   pages_ = std::make_unique<ShadowPages>(sectors_, lines_, static_cast<u64>(launch.blocks()));
-  base_ = pages_->base();
+  base_ = pages_->base(), strong_ = &pages_->strong();
   most_extras_ = kExtras * sectors_ / kSectors;
   extras_.reserve(most_extras_);  // only pages that are used take memory
   GlobalSector* next = pages_->sectors();
@@ -136,8 +138,10 @@ GlobalShadow::GlobalShadow(Launch& launch) : launch_(launch), shared_(launch.thr
 
 u64 GlobalShadow::bytes() const {
   u64 total = pages_ ? sectors_ * sizeof(GlobalSector) + lines_ * sizeof(GlobalLine) +
-                           extras_.size() * sizeof(Extra)
+                           extras_.size() * sizeof(Extra) + strong_->size() * sizeof(StrongWrites)
                      : 0;
+  for (std::size_t i = 0; i < strong_of_.size(); ++i)
+    total += strong_of_[i] ? sectors_of(launch_.buffers[i]) * sizeof(u32) : 0;
   for (const Buffer& buffer : launch_.buffers)
     total += buffer.written ? sectors_of(buffer) * sizeof(u32) : 0;
   return total;
@@ -145,6 +149,11 @@ u64 GlobalShadow::bytes() const {
 
 GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, const u64* addresses,
                                           u32 mask, u32 bytes) const {
+  return asking(warp, in, addresses, mask, bytes, warp.block->shadow->clocks.since(warp.agent));
+}
+
+GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, const u64* addresses,
+                                          u32 mask, u32 bytes, u32 since) const {
   const Block& block = *warp.block;
   const Clocks& clocks = block.shadow->clocks;
   const u32 index = static_cast<u32>(warp.index);
@@ -155,7 +164,7 @@ GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, con
           bytes,
           base_ + 1 + static_cast<u32>(block.index),
           index,
-          index << kWarpShift | std::min(clocks.since(warp.agent), kLatest),
+          index << kWarpShift | std::min(since, kLatest),
           index << kWarpShift | std::min(clocks.step(warp.agent), kLatest),
           short_pc(block.pc_of(in)),
           {0, 0, 0}};
@@ -217,6 +226,8 @@ void GlobalShadow::read_pieces(Warp& warp, const Instruction& in, const u64* add
   if (!Again && launch_.overlapped) check_overlap(who, false);
   const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
     if (!Again) check_written(who, buffer, piece);
+    if (const StrongWrites* strong = strong_writes(buffer, piece))
+      check_strong(who, piece, piece.bytes, *strong);
     if (!fresh(sector)) {
       sector = {};
       sector.read = read_of(who, piece.bytes, piece.lanes);
@@ -267,6 +278,10 @@ void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses
   if (launch_.overlapped) check_overlap(who, true);
   const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
     mark_written(buffer, piece.sector, piece.bytes);
+    if (StrongWrites* strong = strong_writes(buffer, piece); strong && piece.changed) {
+      check_strong(who, piece, piece.changed, *strong);
+      for (GlobalAccess& access : strong->writes) access.bytes &= ~piece.changed;
+    }
     if (fresh(sector)) return write_sector(who, piece, sector);
     sector = {};
     sector.write = write_of(who, piece.bytes, piece.lanes);
@@ -290,7 +305,10 @@ void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses
 
 void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
                           u32 bytes, bool is_write, bool is_read) {
-  Asking who = asking(warp, in, addresses, mask, bytes);
+  const Clocks& clocks = warp.block->shadow->clocks;
+  const bool orders = !(in.flags & (kUnordered | kAsyncProxy));
+  Asking who = asking(warp, in, addresses, mask, bytes,
+                      orders ? clocks.access_since(warp.agent) : clocks.since(warp.agent));
   if (launch_.overlapped) check_overlap(who, is_write);
   // An atomic acquires before it releases: it publishes what it has just acquired.
   if (is_read && (shared_ || !flags_.empty()))
@@ -299,13 +317,27 @@ void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresse
   const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
     if (is_read) check_written(who, buffer, piece);
     if (is_write) mark_written(buffer, piece.sector, piece.bytes);
-    if (is_write && sector.write.block > base_) check_writes(who, piece, sector);
+    StrongWrites* strong = strong_writes(buffer, piece);
+    if (!is_write) {
+      if (!strong) return;
+      const bool again = strong->seen_by == who.block || !strong->seen;
+      strong->seen_by = again ? who.block : StrongWrites::kAll;
+      strong->seen |= static_cast<u8>(words_of(piece.bytes));
+      return;
+    }
+    if (sector.write.block > base_) check_writes(who, piece, sector);
+    if (fresh(sector)) check_reads(who, piece, sector);
+    record_strong(who, piece, strong ? *strong : add_strong_writes(buffer, piece));
   };
   if (is_write) check_sources(who, mask, pattern.pieces(addresses), pattern.base(addresses));
+  const auto held = hold();
+  request_strong(*warp.block, warp.block->pc_of(in), pattern.pieces(addresses),
+                 pattern.base(addresses));
   for_each_piece(who, {pattern.pieces(addresses), pattern.base(addresses), 0}, on_sector,
                  [](const Buffer&, const Piece&, GlobalLine&) { return false; });
-  if (is_write)
-    PTX_FOR_EACH_LANE (lane, mask) publish(warp, addresses[lane]);
+  if (!is_write) return;
+  if (orders) release_flags(warp, in, addresses, mask, true);
+  publish(warp, addresses, mask);
 }
 
 // ---- lines ----
@@ -474,6 +506,146 @@ void GlobalShadow::check_writes(Asking& who, const Piece& piece, const GlobalSec
     if (const u32 bytes = unordered(access, who, open & ~own, between_lanes(access)))
       report(who, piece, bytes, access);
   });
+}
+
+// Reports bytes that a strong access writes, and that plain loads have read which do not come
+// before it.
+void GlobalShadow::check_reads(Asking& who, const Piece& piece, const GlobalSector& sector) const {
+  const auto meet = [&](const GlobalAccess& access) {
+    const u32 open = unordered(access, who, piece.bytes,
+                               [&](u32 both) { return piece.lanes.apart(access.lanes, both); });
+    if (open) report(who, piece, open, access, true);
+  };
+  meet(sector.read);
+  for (u32 i = sector.more; i; i = extras_[i - 1].next)
+    if (!extras_[i - 1].is_write) meet(extras_[i - 1].access);
+}
+
+// Reports bytes of a plain access that strong ones have written which its block has not seen and
+// does not come after.
+void GlobalShadow::check_strong(Asking& who, const Piece& piece, u32 bytes,
+                                const StrongWrites& known) const {
+  if (known.seen && (known.seen_by == who.block || known.seen_by == StrongWrites::kAll))
+    bytes &= ~bytes_of_words(known.seen);
+  for (const GlobalAccess& access : known.writes) {
+    const u32 open = unordered(access, who, bytes,
+                               [&](u32 both) { return piece.lanes.apart(access.lanes, both); });
+    if (open) report(who, piece, open, access);
+  }
+  if (known.parted == StrongWrites::kNone) return;
+  GlobalAccess access = known.writes[known.parted];
+  const u32 both = access.bytes & bytes;
+  if (!both || !same(access, who)) return;
+  for (u32 word = 0; word < 8; ++word) {
+    const u32 part = both & 15u << 4 * word;
+    if (!part || known.lane_of[word] == StrongWrites::kSeveral) continue;
+    access.lanes = Lanes::one(known.lane_of[word]);
+    if (const u32 open = piece.lanes.apart(access.lanes, part)) report(who, piece, open, access);
+  }
+}
+
+// Requests the records of strong writes, for which the checks would wait otherwise.
+void GlobalShadow::request_strong(const Block& block, s32 pc, const LanePieces& pieces,
+                                  u64 base) const {
+  const Buffer* buffer = block.last_buffer[static_cast<std::size_t>(pc)];
+  if (strong_->empty() || !buffer || !buffer->shadow || !strong_of_[index_of(*buffer)]) return;
+  const u32* const places = strong_of_[index_of(*buffer)].get();
+  const u64 first = buffer->address >> 5, sectors = sectors_of(*buffer);
+  for (int i = 0; i < pieces.count; ++i) {
+    const u64 sector = base + pieces.all[i].sector - first;
+    if (sector < sectors && places[sector]) __builtin_prefetch(&(*strong_)[places[sector] - 1], 1);
+  }
+}
+
+StrongWrites& GlobalShadow::add_strong_writes(const Buffer& buffer, const Piece& piece) {
+  if (strong_of_.empty()) strong_of_.resize(launch_.buffers.size());
+  std::unique_ptr<u32[]>& places = strong_of_[index_of(buffer)];
+  if (!places) {
+    places = std::make_unique<u32[]>(sectors_of(buffer));
+    // Only pages that are used take memory.
+    strong_->reserve(strong_->size() + std::min(sectors_of(buffer), kReserved));
+  }
+  strong_->emplace_back();
+  places[piece.sector - (buffer.address >> 5)] = static_cast<u32>(strong_->size());
+  return strong_->back();
+}
+
+// Adds a piece to a write of the same step whose lanes no rule gives.
+void GlobalShadow::add_lanes(StrongWrites& known, u32 which, const Piece& piece) {
+  GlobalAccess& access = known.writes[which];
+  const u32 at = static_cast<u32>(__builtin_ctz(piece.bytes)) / 4;
+  const s32 lane = piece.lanes.only();
+  if (known.parted == which && lane >= 0 && !(piece.bytes & ~(15u << 4 * at))) {
+    const bool again = access.bytes >> 4 * at & 15;
+    known.lane_of[at] = again ? StrongWrites::kSeveral : static_cast<u8>(lane);
+    access.bytes |= piece.bytes;
+    return;
+  }
+  u32 words = 0;  // with lanes so far
+  const auto note = [&](u32 bytes, const Lanes& lanes) {
+    for (u32 word = 0; word < 8; ++word) {
+      const u32 part = bytes & 15u << 4 * word;
+      if (!part) continue;
+      const u32 first = static_cast<u32>(__builtin_ctz(part));
+      const u32 by = words >> word & 1 || !lanes.known() ? 0 : lanes.at(first);
+      const u32 own = by ? static_cast<u32>(first_lane(by)) : 0;
+      const bool single = by && !(by & (by - 1)) && !lanes.apart(Lanes::one(own), part);
+      known.lane_of[word] = single ? static_cast<u8>(own) : StrongWrites::kSeveral;
+      words |= 1u << word;
+    }
+  };
+  if (known.parted != which) {
+    note(access.bytes, access.lanes);
+    known.parted = static_cast<u8>(which);
+  } else {
+    words = words_of(access.bytes);
+  }
+  note(piece.bytes, piece.lanes);
+  access.bytes |= piece.bytes, access.lanes = Lanes::unknown();
+}
+
+// Of one warp one record is kept. Dropping bytes of a record, or giving it an earlier step, can
+// only lose a race.
+void GlobalShadow::record_strong(const Asking& who, const Piece& piece, StrongWrites& known) const {
+  const u32 bytes = piece.bytes;
+  if (known.seen) known.seen &= static_cast<u8>(~whole_words_of(bytes));
+  const GlobalAccess fresh = read_of(who, bytes, piece.lanes);
+  u32 mine = StrongWrites::kNone;
+  u32 inside = 0, unused = 0;  // records of the block's other warps, and those of no bytes
+  for (u32 i = 0; i < StrongWrites::kNone; ++i) {
+    GlobalAccess& access = known.writes[i];
+    if (access.block == who.block && access.when >> kWarpShift == who.index) mine = i;
+    // An atomic that uses the old value has seen all before it.
+    if (who.in.flags & kUsesOld) access.bytes &= ~bytes;
+    inside |= (access.block == who.block ? 1u : 0u) << i;
+    unused |= (access.bytes ? 0u : 1u) << i;
+  }
+  if (mine != StrongWrites::kNone) {
+    GlobalAccess& access = known.writes[mine];
+    if (access.when == who.when && access.bytes) {
+      if (access.lanes == piece.lanes && access.lanes.known())
+        access.bytes |= bytes;
+      else
+        add_lanes(known, mine, piece);
+      return;
+    }
+    if (known.parted == mine) known.parted = StrongWrites::kNone;
+    const Clocks& clocks = who.warp.block->shadow->clocks;
+    const u32 agent = who.warp.agent, clock = clocks.since_start(agent, agent);
+    // Since its clock began the warp has published nothing, so that to others its steps are one.
+    const bool alike = access.bytes & ~bytes && (access.when & kLatest) < kLatest &&
+                       (access.when & kLatest) >= clocks.step_after(agent, clock - 1);
+    if (alike)
+      access.bytes |= bytes, access.lanes = Lanes::unknown();
+    else
+      access = fresh;
+    return;
+  }
+  const u32 victims = unused ? unused : count_lanes(inside) > 1 ? inside : inside ? ~inside & 7 : 7;
+  do known.turn = static_cast<u8>((known.turn + 1) % StrongWrites::kNone);
+  while (!(victims >> known.turn & 1));
+  if (known.parted == known.turn) known.parted = StrongWrites::kNone;
+  known.writes[known.turn] = fresh;
 }
 
 // Whether two other blocks have read these bytes, unordered with every later access, and the asking
@@ -712,6 +884,9 @@ Footprint GlobalShadow::footprint(std::string kernel) const {
       const auto add = [&](const GlobalAccess& access, bool is_write) {
         if (access.block > base_) (is_write ? range.written : range.read)[i] |= access.bytes;
       };
+      if (!strong_->empty() && strong_of_[index_of(buffer)])
+        if (const u32 place = strong_of_[index_of(buffer)][i])
+          for (const GlobalAccess& access : (*strong_)[place - 1].writes) add(access, true);
       const GlobalSector& sector = buffer.shadow[i];
       if (!fresh(sector)) continue;
       add(sector.write, true), add(sector.read, false);
@@ -797,28 +972,29 @@ void GlobalShadow::end_block(s64 block) {
   acquired_.erase(static_cast<u32>(block));
 }
 
-void GlobalShadow::publish(Warp& warp, u64 address) {
+void GlobalShadow::publish(Warp& warp, const u64* addresses, u32 mask) {
   const Block& block = *warp.block;
   const Clocks& clocks = block.shadow->clocks;
   std::vector<u32> fenced;
   if (!clocks.published(warp.agent, fenced)) return;
   const auto held = hold();
-  std::vector<u64>& flag = flags_[address];
+  std::vector<u64> all;  // blocks that are published
   const u32 warps = static_cast<u32>(block.warps->size());
   for (u32 agent = 0; agent < fenced.size(); ++agent) {
     if (!fenced[agent]) continue;
     const u32 of = static_cast<u32>(block.cluster->blocks[agent / warps]->index);
     u32& steps = published_[of].steps[agent % warps];
     steps = std::max(steps, clocks.step_after(agent, fenced[agent]));
-    if (flag.size() <= of / 64) flag.resize(of / 64 + 1);
-    flag[of / 64] |= u64{1} << of % 64;
+    if (all.size() <= of / 64) all.resize(of / 64 + 1);
+    all[of / 64] |= u64{1} << of % 64;
   }
   const auto known = acquired_.find(static_cast<u32>(block.index));
-  if (known == acquired_.end()) return;
-  for (const Acquired& acquired : known->second)
-    if (acquired.agent == warp.agent ||
-        acquired.clock <= clocks.since_start(warp.agent, acquired.agent))
-      unite(flag, acquired.blocks);
+  if (known != acquired_.end())
+    for (const Acquired& acquired : known->second)
+      if (acquired.agent == warp.agent ||
+          acquired.clock <= clocks.since_start(warp.agent, acquired.agent))
+        unite(all, acquired.blocks);
+  PTX_FOR_EACH_LANE (lane, mask) unite(flags_[addresses[lane]], all);
 }
 
 void GlobalShadow::acquire(const Warp& warp, u64 address, bool fenced) {

@@ -1,6 +1,7 @@
 // Shadow state of global memory, which finds races and reads of bytes that nothing wrote. It takes
 // 40 bytes for each 32-byte sector, 16 for each line of four sectors, and on average up to 52 for a
-// sector where several accesses must be told apart: at most 3 bytes for each byte of memory.
+// sector where several accesses must be told apart: at most 3 bytes for each byte of memory. Where
+// strong accesses write, it takes 68 more for a sector.
 //
 // Two accesses to a byte race if one is a plain store, the other is plain or atomic, and neither
 // comes before the other. Two stores of the same value do not race, and the lanes that stored it
@@ -9,10 +10,16 @@
 // (clocks.hpp). An access of another block comes before one of ours if its block published it (a
 // fence, then a strong store or atomic, see Clocks::published) at an address that our warp, or a
 // warp that ours comes after, has since read with a strong access; a block publishes what it has
-// acquired, too. Volatile and atomic accesses do not race with each other and leave no record.
+// acquired, too. Strong accesses (atomic, volatile, .relaxed or more) do not race with each other.
+//
+// A strong write races with plain accesses. It comes before a block that has seen it, by a strong
+// load of the same bytes, or by an atomic whose old value the kernel uses: of such atomics on one
+// place only the last one counts, as it has seen the others.
 //
 // The result is exact except for these cases, in which a race may be missed: of more than two
-// concurrent readers of a byte, two are kept; a byte to which more than two warps stored the same
+// concurrent readers of a byte, two are kept; of the warps that write to a sector by strong
+// accesses, three are kept; a plain store races with no strong load before it, nor a strong load
+// with a plain store; a byte to which more than two warps stored the same
 // value, or that was only read and put back, gives no finding for its readers; loads whose value
 // reaches nothing (Launch::unused) are skipped; and when the list of extra records is full, a new
 // one replaces the last. (When the list is a good half full, accesses of one warp share a record: a
@@ -60,6 +67,19 @@ struct GlobalSector {
 };
 static_assert(sizeof(GlobalSector) == 40);
 
+// The latest strong writes to a sector, and who has seen them.
+struct alignas(64) StrongWrites {
+  static constexpr u32 kAll = ~0u, kNone = 3;
+  static constexpr u8 kSeveral = 255;
+  GlobalAccess writes[kNone];
+  u32 seen_by = 0;     // a block; kAll for any
+  u8 seen = 0;         // words of four bytes that it has seen
+  u8 turn = 0;         // which of the writes is replaced next
+  u8 parted = kNone;   // the write for which no rule gives the lanes, and lane_of does
+  u8 lane_of[8] = {};  // by word; kSeveral where it is not one lane
+};
+static_assert(sizeof(StrongWrites) == 64);
+
 // Memory of the shadow. It is kept from one launch to the next, because mapping fresh pages costs
 // more than the checks. Block numbers go on from launch to launch, so nothing has to be cleared: a
 // record with a number of an earlier launch counts as empty.
@@ -72,6 +92,7 @@ class ShadowPages {
 
   GlobalSector* sectors() const { return pages_.sectors; }
   GlobalLine* lines() const { return pages_.lines; }
+  std::vector<StrongWrites>& strong() { return pages_.strong; }
   u32 base() const { return base_; }  // block i of this launch has the number base + 1 + i
 
  private:
@@ -79,6 +100,7 @@ class ShadowPages {
     GlobalSector* sectors = nullptr;
     GlobalLine* lines = nullptr;
     u64 capacity = 0, lines_capacity = 0;
+    std::vector<StrongWrites> strong;
     u32 next = 0;
 
     void free();
@@ -183,6 +205,9 @@ class GlobalShadow {
     u32 steps[Clocks::kWarps] = {};  // by warp: accesses before this step are published
   };
 
+  // `since`: the step since which the warp's lanes are unordered.
+  Asking asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+                u32 since) const;
   Asking asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const;
   // The same for a request; requests of copies are checked when they are issued.
   void check_sources(const Asking& who, u32 lanes, const LanePieces& pieces, u64 base) const;
@@ -221,6 +246,22 @@ class GlobalShadow {
   bool write_line(const Asking& who, const Piece& piece, GlobalLine& line) const;
   void open(GlobalLine& line, const Asking& who, GlobalSector* sectors) const;
   void check_writes(Asking& who, const Piece& piece, const GlobalSector& sector) const;
+  void check_reads(Asking& who, const Piece& piece, const GlobalSector& sector) const;
+  // The strong writes to a piece's sector; null if there are none.
+  StrongWrites* strong_writes(const Buffer& buffer, const Piece& piece) {
+    if (strong_->empty()) return nullptr;
+    const std::unique_ptr<u32[]>& places = strong_of_[index_of(buffer)];
+    const u32 place = places ? places[piece.sector - (buffer.address >> 5)] : 0;
+    return place ? &(*strong_)[place - 1] : nullptr;
+  }
+  std::size_t index_of(const Buffer& buffer) const {
+    return static_cast<std::size_t>(&buffer - launch_.buffers.data());
+  }
+  void request_strong(const Block& block, s32 pc, const LanePieces& pieces, u64 base) const;
+  StrongWrites& add_strong_writes(const Buffer& buffer, const Piece& piece);
+  void check_strong(Asking& who, const Piece& piece, u32 bytes, const StrongWrites& known) const;
+  void record_strong(const Asking& who, const Piece& piece, StrongWrites& known) const;
+  static void add_lanes(StrongWrites& known, u32 which, const Piece& piece);
   bool read_by_two(const Asking& who, u32 bytes, const GlobalSector& sector) const;
   void record_read(const Asking& who, const Piece& piece, GlobalSector& sector);
   u32 only_read(const Asking& who, const Piece& piece, const GlobalSector& sector) const;
@@ -231,7 +272,7 @@ class GlobalShadow {
   template <class F>
   void for_each_extra(GlobalSector& sector, F keep);
 
-  void publish(Warp& warp, u64 address);
+  void publish(Warp& warp, const u64* addresses, u32 mask);
   void acquire(const Warp& warp, u64 address, bool fenced);
   void learn(const Warp& warp, bool fenced, const std::vector<u64>* flag);
 
@@ -242,6 +283,9 @@ class GlobalShadow {
   std::vector<Extra> extras_;
   std::size_t most_extras_ = 0;
   u32 free_extra_ = 0;
+  std::vector<StrongWrites> no_strong_, *strong_ = &no_strong_;
+  // By buffer and sector, places in strong_ from 1; allocated when needed.
+  std::vector<std::unique_ptr<u32[]>> strong_of_;
   std::recursive_mutex mutex_;
   bool shared_ = false;  // several workers use it
 

@@ -83,7 +83,7 @@ void note_mismatch(Block& block, const Warp& warp, s32 pc, u32 lane, u32 mask, u
 template <bool Statistics>
 void Observer<Statistics>::at_collective(Warp& warp, const Instruction& in, s32 pc,
                                          u32 lanes) const {
-  if (block_.shadow) check_members(block_, warp, in, pc, lanes);
+  if (block_.launch->checks) check_members(block_, warp, in, pc, lanes);
 }
 
 template <bool Statistics>

@@ -14,6 +14,8 @@ class Unobserved {
   static constexpr u64 quantum() { return kQuantum; }
   // Whether the turn ends between two plain instructions.
   static constexpr bool cuts(u64) { return false; }
+  // The schedule that stops warps at an instruction, if this is the one; otherwise null.
+  static constexpr Schedule* stops(s32) { return nullptr; }
   static Handler handler(const Instruction& in) { return in.run; }
   // Lanes execute an instruction, or (for a poll) find that it has not happened yet.
   void issued(s32, u32) const {}
@@ -31,6 +33,7 @@ class Observer {
   explicit Observer(Block& block) : block_(block), tallies_(block.tallies) {}
   static constexpr u64 quantum() { return kQuantum; }
   static constexpr bool cuts(u64) { return false; }
+  static constexpr Schedule* stops(s32) { return nullptr; }
   static Handler handler(const Instruction& in) { return in.run_observed; }
   void issued(s32 pc, u32 lanes) const {
     if constexpr (Statistics) {
@@ -57,11 +60,14 @@ class Observer {
 template <class Other>
 class Scheduled : public Other {
  public:
-  explicit Scheduled(Block& block) : Other(block), slice_(block.launch->schedule->slice()) {}
+  explicit Scheduled(Block& block)
+      : Other(block), schedule_(block.launch->schedule), slice_(schedule_->slice()) {}
   u64 quantum() const { return slice_; }
   bool cuts(u64 executed) const { return executed >= slice_; }
+  Schedule* stops(s32 pc) const { return schedule_->aims_at(pc) ? schedule_ : nullptr; }
 
  private:
+  Schedule* const schedule_;
   const u64 slice_;
 };
 

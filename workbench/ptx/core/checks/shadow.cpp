@@ -92,6 +92,10 @@ void Shadow::join(u32 unit) {
 }
 
 Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, bool strong) const {
+  return asker(warp, in, strong, clocks.since(warp.agent));
+}
+
+Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, bool strong, u32 since) const {
   const u32 agent = warp.agent;
   Access access;
   access.clock = clocks.now(agent), access.pc = warp.block->pc_of(in);
@@ -103,7 +107,7 @@ Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, bool strong
           clocks.seen(agent).data(),
           clocks.start(),
           clocks.floor(agent),
-          clocks.step(agent) - clocks.since(agent),
+          clocks.step(agent) - since,
           warp,
           access};
 }
@@ -390,7 +394,10 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, Asker& who, Granule
 void Shadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
                    bool strong, u32 changed) {
   if (!strong && log(warp, Quiet::store, in, addresses, mask, bytes, changed)) return;
-  Asker who = asker(warp, in, strong);
+  // A strong access that orders its lanes comes after none of their plain ones by that.
+  const bool orders = (in.flags & (kStrong | kUnordered)) == kStrong;
+  Asker who =
+      asker(warp, in, strong, orders ? clocks.access_since(warp.agent) : clocks.since(warp.agent));
   PTX_FOR_EACH_LANE (lane, mask) {
     set_lanes(who, warp, 1u << lane);
     const bool changes = changed >> lane & 1;

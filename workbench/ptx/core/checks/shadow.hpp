@@ -160,7 +160,7 @@ class Shadow {
     u32 bit;  // bit of the agent in Granule::weak_warps; 0 for agents beyond 32
     const u32* seen;
     u32 start, floor;  // see Clocks
-    u32 steps;         // steps from since() to now
+    u32 steps;         // steps to now in which the lanes are unordered
     const Warp& self;
     Access access;
     // A race of these lanes with a read whose value was handed to them was reported.
@@ -173,6 +173,8 @@ class Shadow {
   // `exchanged`: between lanes, with a read whose value has been handed on (Clocks::exchange).
   enum class Conflict : u8 { none, warps, lanes, exchanged };
 
+  // `since`: the step since which the lanes are unordered.
+  Asker asker(const Warp& warp, const Instruction& instruction, bool strong, u32 since) const;
   Asker asker(const Warp& warp, const Instruction& instruction, bool strong) const;
   void set_lanes(Asker& who, const Warp& warp, u32 lanes) const;
   static bool unordered(const Asker& who, const Access& other) {

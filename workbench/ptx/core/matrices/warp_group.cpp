@@ -10,8 +10,11 @@
 // Each warp has the metadata of its own rows, as in mma.sp (PTX ISA, "Matrix fragments for
 // warpgroup-level multiply-accumulate operation with sparse matrix A").
 #include <algorithm>
+#include <map>
 #include <vector>
 
+#include "exact/group.hpp"
+#include "exact/handlers.hpp"
 #include "matrices/group_product.hpp"
 #include "matrices/sparse.hpp"
 
@@ -340,6 +343,23 @@ void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
+// The same on elements of a ring (exact/ring.hpp).
+template <class A, class B, class Sums>
+void product_of_elements(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Task<1> task(registers, in, warp.block->launch->shared_bytes);
+  task.is_regular = false;
+  if (!fetch(registers, in, warp, task)) return;
+  const u32 flags = in.group_product.flags;
+  const bool keep =
+      !(flags & Product::drop_d) && (*at<u32>(registers, in.group_product.keeps_d) & mask);
+  const exact::Gathered<A> a{task.a, 16, (flags & Product::transpose_a) != 0,
+                             (flags & Product::negate_a) != 0};
+  const exact::Gathered<B> b{task.b, 8u * in.elements, (flags & Product::transpose_b) != 0,
+                             (flags & Product::negate_b) != 0};
+  const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
+  exact::multiply_group<A, B, Sums>(registers, a, b, d, keep, mask);
+}
+
 void commit(u8*, const Instruction&, u32, Warp& warp) {
   warp.products.push_back(
       warp.block->groups[static_cast<std::size_t>(warp.index / 4)].issued[warp.index % 4]);
@@ -423,6 +443,22 @@ void add_warp_groups(Table& table) {
   table.push_back({"wgmma.fence", &nothing, Kind::collective, Class::sync, "", ""});
   table.push_back({"wgmma.commit_group", &commit, Kind::collective, Class::sync, "", ""});
   table.push_back({"wgmma.wait_group", &wait, Kind::wait, Class::sync, "", "imm"});
+}
+
+std::optional<Handlers> exact::group_product(const std::string& name) {
+  using F8 = EightBits<E4M3>;
+  using G8 = EightBits<E5M2>;
+  static const std::map<std::string, Handler> all = {
+      {"wgmma.f32.f16.f16", &product_of_elements<HalfCode, HalfCode, SumsInSingle>},
+      {"wgmma.f16.f16.f16", &product_of_elements<HalfCode, HalfCode, SumsInHalf>},
+      {"wgmma.f32.bf16.bf16", &product_of_elements<BfloatCode, BfloatCode, SumsInSingle>},
+      {"wgmma.f32.tf32.tf32", &product_of_elements<Single, Single, SumsInSingle>},
+      {"wgmma.f32.e4m3.e4m3", &product_of_elements<F8, F8, SumsInSingle>},
+      {"wgmma.f32.e4m3.e5m2", &product_of_elements<F8, G8, SumsInSingle>},
+      {"wgmma.f32.e5m2.e4m3", &product_of_elements<G8, F8, SumsInSingle>},
+      {"wgmma.f32.e5m2.e5m2", &product_of_elements<G8, G8, SumsInSingle>}};
+  const auto found = all.find(name);
+  return found == all.end() ? std::nullopt : std::optional(Handlers(found->second));
 }
 
 }  // namespace workbench::ptx

@@ -153,8 +153,8 @@ void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
   observe_shared(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
   check_shared_extent(warp, in, request, mask, bytes, is_write);
-  if ((in.flags & (kStrong | kUnordered)) == kStrong)
-    synchronise(warp, in, request.address, mask, is_write, is_read);
+  const bool orders = (in.flags & (kStrong | kUnordered)) == kStrong;
+  if (orders) acquire_flags(warp, request.address, mask, is_read);
   if (in.flags & kVolatile) {
     if (is_write)
       warp.block->shadow->volatile_store(warp, in, request.address, mask, bytes);
@@ -165,17 +165,19 @@ void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
     request.shadowed = mask;
   else
     check_shared(warp, in, request.address, mask, bytes, is_write);
+  if (orders) release_flags(warp, in, request.address, mask, is_write);
 }
 
 void see_remote(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read,
                 Request& request) {
   if (!warp.block->shadow) return;
-  if ((in.flags & (kStrong | kUnordered)) == kStrong)
-    synchronise(warp, in, request.address, mask, is_write, is_read);
+  const bool orders = (in.flags & (kStrong | kUnordered)) == kStrong;
+  if (orders) acquire_flags(warp, request.address, mask, is_read);
   if (is_write && !is_read)
     request.shadowed_remote = mask;
   else
     check_remote(warp, in, request.address, mask, bytes, is_write, mask);
+  if (orders) release_flags(warp, in, request.address, mask, is_write);
 }
 
 void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read,

@@ -62,6 +62,7 @@ constexpr u32 kBlockScope = 2048;  // .cta: orders accesses for its own block on
 // implement atomics of such elements by a compare-and-swap of the word, whose other bytes may lie
 // outside the buffer.
 constexpr u32 kWordOfElement = 4096;
+constexpr u32 kUsesOld = 8192;   // an atomic whose old value the kernel uses
 constexpr u32 kAsyncProxy = 32;  // accesses shared memory through the async proxy
 
 // Fills in the request for `bytes` per lane. Lanes with an invalid access are reported and removed
@@ -139,9 +140,10 @@ void check_wrapped(Warp& warp, const Instruction& in, u32 lane, u64 address, u32
 // ranks. `changed`: lanes that change memory.
 void check_remote(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
                   bool is_write, u32 changed);
-// Lets a strong access publish and acquire what other warps did (see clocks.hpp).
-void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write,
-                 bool is_read);
+// Lets a strong access acquire what other warps did (see clocks.hpp), and publish; it is checked
+// and recorded between the two.
+void acquire_flags(Warp& warp, const u64* keys, u32 mask, bool is_read);
+void release_flags(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write);
 void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
                   bool is_write, bool is_read);
 // Stores `bytes` bytes of `values` for each lane of a request; checks compare them with the old

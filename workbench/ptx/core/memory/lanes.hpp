@@ -17,6 +17,12 @@ class Lanes {
   // One lane for the whole sector.
   static Lanes one(u32 lane) { return Lanes(static_cast<s32>(lane), 5, 0); }
 
+  // The lane of a rule that one() made; negative for other rules.
+  s32 only() const {
+    const u32 lane = bits_ & (kLanes - 1);
+    return *this == one(lane) ? static_cast<s32>(lane) : -1;
+  }
+
   // Unknown lanes.
   static Lanes unknown() {
     Lanes any;

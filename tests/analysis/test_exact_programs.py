@@ -1,0 +1,276 @@
+"""Exact comparison: programs that compute the same agree in every element, planted faults do not."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from workbench.analysis.exact import (
+    ExactAnswer,
+    NoExactRule,
+    RingTensor,
+    agreement,
+    elements,
+    opcodes_of,
+    part_of,
+    raw,
+    roundings_of,
+)
+from workbench.analysis.exact.elements import MODULUS, UNDEFINED, P
+from workbench.errors import KernelFault
+from workbench.launch.sim import Simulator, machine_kernel
+from workbench.toolchain import compile_cuda_module
+
+SOURCE = Path(__file__).with_name("exact_programs.cu").read_text()
+ROWS, COLUMNS, M, N, K = 12, 98, 48, 40, 72
+EPS = 1e-5
+
+
+@functools.cache
+def kernels(text: str = SOURCE) -> Mapping[str, object]:
+    return compile_cuda_module(text, arch="sm_80").kernels
+
+
+def inputs(name: str, seed: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    if name.startswith("matmul"):
+        return [torch.randn(M, K, generator=generator), torch.randn(K, N, generator=generator)]
+    return [torch.randn(ROWS, COLUMNS, generator=generator)]
+
+
+def launched(name: str, given: list[torch.Tensor], text: str = SOURCE) -> torch.Tensor:
+    shape = (M, N) if name.startswith("matmul") else ROWS if name in ("log_sum", "compensated") else (ROWS, COLUMNS)
+    out = torch.zeros(shape)
+    grid, block = {"matmul_tiled": ((N // 8, M // 8), (8, 8)), "matmul_split": ((M, 3), N)}.get(
+        name, ((M, N) if name.startswith("matmul") else (ROWS, 1 if name == "compensated" else 32))
+    )
+    scalars = [np.float32(EPS)] if "norm" in name else []
+    Simulator().launch(kernels(text)[name], grid, block, [out, *given, *scalars], exact=True)
+    return out
+
+
+REFERENCES: Mapping[str, Callable] = {
+    "matmul": lambda a, b: a @ b,
+    "softmax": lambda x: torch.softmax(x, -1),
+    "log": lambda x: torch.logsumexp(x, -1),
+    "rms": lambda x: torch.nn.functional.rms_norm(x, (COLUMNS,), eps=EPS),
+    "layer": lambda x: torch.nn.functional.layer_norm(x, (COLUMNS,), eps=EPS),
+    "silu": torch.nn.functional.silu,
+    "compensated": lambda x: x.flip(-1).sum(-1),
+}
+
+
+def compared(name: str, text: str = SOURCE, reference: Callable | None = None) -> ExactAnswer:
+    """A kernel and its reference in torch, on draws from seeds."""
+    program, used = reference or REFERENCES[name.partition("_")[0]], set()
+
+    def draws() -> Iterator[tuple[dict, dict]]:
+        for seed in range(3):
+            given = inputs(name, seed)
+            wanted = program(*(RingTensor.of(one, used) for one in given))
+            yield {"out": elements(launched(name, given, text))}, {"out": raw(wanted)}
+
+    program(*(RingTensor.of(one, used) for one in inputs(name, 0)))
+    return agreement(draws(), part_of(opcodes_of([machine_kernel(kernels(text)[name])]), used))
+
+
+SAME = [
+    "matmul_plain", "matmul_tiled", "matmul_split", "matmul_half", "softmax_plain", "softmax_online", "log_sum",
+    "rms_norm", "layer_norm", "silu", "compensated",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_same_computation_agrees(name: str) -> None:
+    found = compared(name)
+    assert found.same, str(found)
+    assert (found.compared, found.draws) == (found.elements, 2)
+
+
+FAULTS = {
+    # kernel: (right, wrong), ...
+    "matmul_tiled": [
+        ("first < K;", "first + 8 < K;"),
+        ("tile_b[k + 1][x]", "tile_b[k][x]"),
+        ("tile_a[y][k] * tile_b[k][x]", "tile_a[y][k] * tile_b[k][first == 64 ? x ^ 1 : x]"),
+        ("tile_b[y][x] = b[", "if (first != 24) tile_b[y][x] = b["),
+        ("even + odd", "even + odd * 1.0001f"),
+    ],
+    "matmul_split": [
+        ("blockIdx.y * part + part; ++k", "blockIdx.y * part + part + (blockIdx.y < 2); ++k"),
+        ("blockIdx.y * part + part; ++k", "blockIdx.y * part + part - 1; ++k"),
+        ("atomicAdd(c + row * N + column, sum)", "if (blockIdx.y < 2) atomicAdd(c + row * N + column, sum)"),
+    ],
+    "softmax_online": [
+        ("sum * exp2f(most - higher) + exp2f", "sum + exp2f"),
+        ("added * exp2f(other - higher)", "added"),
+        ("apart = 16; apart; apart /= 2) {", "apart = 16; apart > 1; apart /= 2) {"),
+        ("i < COLUMNS; i += 32) {\n    const float value", "i < COLUMNS - 1; i += 32) {\n    const float value"),
+        ("1.4426950408889634f", "1.4426f"),
+        ("(1.f / sum)", "(1.f / (sum + 1e-6f))"),
+    ],
+    "rms_norm": [
+        ("(1.f / COLUMNS) + eps", "(1.f / COLUMNS)"),
+        ("(1.f / COLUMNS)", "(1.f / (COLUMNS - 1))"),
+        ("float sum = 0;\n  for (int i = lane", "float sum = lane == 3 ? 1e-5f * x[3] : 0;\n  for (int i = lane"),
+        ("* scale;\n}", "* (i == 97 ? 1.f : scale);\n}"),
+    ],
+    "layer_norm": [
+        ("- mean * mean + eps", "- mean * mean"),
+        ("const float mean = total(sum) / COLUMNS", "const float mean = sum / COLUMNS"),
+        ("squares += x", "if (i) squares += x"),
+    ],
+    "silu": [("half * value + half", "half * value + 0.499f * half")],
+    "compensated": [("i < COLUMNS; ++i) {\n    const float", "i < COLUMNS - 1; ++i) {\n    const float")],
+    "log_sum": [("most + __logf(sum)", "most + __logf(sum) * 1.001f"), ("- most);", "- 1.0001f * most);")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "right", "wrong"), [(name, *one) for name, all_ in FAULTS.items() for one in all_])
+def test_planted_faults_are_told(name: str, right: str, wrong: str) -> None:
+    begin = 0 if right.startswith("1.44") else SOURCE.index(f"void {name}(")
+    assert right in SOURCE[begin:]
+    found = compared(name, SOURCE[:begin] + SOURCE[begin:].replace(right, wrong, 1))
+    assert found.same is False, str(found)
+    assert "first out[" in found.reason
+
+
+def test_what_is_no_fault_agrees() -> None:
+    begin = SOURCE.index("void softmax_online(")
+    text = SOURCE[:begin] + SOURCE[begin:].replace(
+        "higher = fmaxf(most, value)", "higher = i == 97 ? most : fmaxf(most, value)", 1
+    )
+    assert compared("softmax_online", text).same  # any number cancels
+
+
+def test_a_library_function_has_no_answer_but_by_fast_math() -> None:
+    with pytest.raises(KernelFault, match="no answer of exact comparison: it shifts the bits of a float"):
+        compared("softmax_library")
+    fast = compile_cuda_module(SOURCE, arch="sm_80", options=("--use_fast_math",)).kernels["softmax_library"]
+    given = inputs("softmax_library", 0)
+    out = torch.zeros(ROWS, COLUMNS)
+    Simulator().launch(fast, ROWS, 32, [out, *given], exact=True)
+    wanted = raw(torch.softmax(RingTensor.of(given[0]), -1))
+    assert torch.equal(elements(out) % P, wanted % P)
+
+
+# ---- the comparison itself
+
+
+def made(*values: int) -> dict[str, torch.Tensor]:
+    return {"out": torch.tensor(values)}
+
+
+def test_a_difference_in_one_draw_alone_is_not_reported() -> None:
+    same, other = (made(1, 2), made(1, 2)), (made(1, 2), made(1, 3))
+    assert agreement(iter([same, same])).draws == 2
+    once = agreement(iter([same, other, same]))
+    assert once.same
+    assert once.draws == 3
+    twice = agreement(iter([other, same, other]))
+    assert twice.same is False
+    assert "first out[1] (draws 0 and 2)" in str(twice)
+
+
+def test_undefined_elements_are_not_compared() -> None:
+    one = (made(1, UNDEFINED, 3), made(1, 2, 3))
+    found = agreement(iter([one, one]))
+    assert found.same
+    assert (found.compared, found.elements) == (2, 3)
+    most = (made(UNDEFINED, UNDEFINED, 3), made(1, 2, 3))
+    assert agreement(iter([most, most])).same is None
+
+
+def test_a_difference_behind_a_rounding_is_no_answer() -> None:
+    other = (made(1, 2), made(1, 3))
+    roundings = roundings_of(["cvt.s32.f32", "cvt.f32.s32", "cvt.relu.e4m3x2.f16x2", "cvt.bf16.f32", "cvt.u32.u16"])
+    assert roundings == ["cvt.relu.e4m3x2.f16x2", "cvt.s32.f32"]
+    found = agreement(iter([other, other]), "P", roundings)
+    assert found.same is None
+    assert "it rounds floats (cvt.relu.e4m3x2.f16x2, cvt.s32.f32)" in str(found)
+    same = (made(1, 2), made(1, 2))
+    assert agreement(iter([same, same]), "P", roundings).same
+
+
+def test_sizes_may_depend_on_the_seed() -> None:
+    found = agreement(iter([(made(1, 2), made(1, 2)), (made(1, 2, 3), made(1, 2, 3))]))
+    assert found.same
+    assert (found.compared, found.elements) == (2, 2)
+
+
+def test_only_the_part_that_an_exponential_leaves_is_compared() -> None:
+    draw = (made(5, 7), made(5 + P, 7))
+    assert agreement(iter([draw, draw]), "P").same
+    assert agreement(iter([draw, draw]), "whole").same is False
+    assert part_of(["fma.f32", "mma.m16n8k8"], ["matmul"]) == "whole"
+    assert part_of(["fma.f32", "ex2.approx.f32"], ["matmul"]) == "P"
+    assert part_of(["lg2.approx.f32"], ["matmul"]) == "P"
+    assert part_of(["lg2.approx.f32"], ["log"]) == "logarithm"
+
+
+def test_a_single_wrong_element_passes_as_often_as_computed() -> None:
+    """One of P elements is equal by chance; both of two draws, or two of three, must differ."""
+    generator = torch.Generator().manual_seed(0)
+    pairs = torch.randint(0, P, (400_000, 2), generator=generator)
+    share = float((pairs[:, 0] == pairs[:, 1]).double().mean())
+    assert share == pytest.approx(1 / P, rel=0.1)
+    assert agreement(iter([(made(1), made(1))] * 2)).passes == pytest.approx(3 / P**2)
+
+
+# ---- torch in the ring
+
+
+def test_an_operator_without_a_rule_is_named() -> None:
+    x = RingTensor.of(torch.randn(3))
+    with pytest.raises(NoExactRule, match=r"torch\.erf"):
+        torch.erf(x)
+    with pytest.raises(NoExactRule, match="erf"):
+        torch.nn.functional.gelu(x)
+    with pytest.raises(NoExactRule, match="roundings"):
+        x.to(torch.int32)
+
+
+def test_the_bits_of_floats_are_moved_and_nothing_else() -> None:
+    x = RingTensor.of(torch.randn(4, 3).half())
+    moved = x.view(torch.int16)[[2, 0]].view(torch.float16)
+    assert torch.equal(raw(moved), raw(x)[[2, 0]])
+    with pytest.raises(NoExactRule, match="of floats' bits"):
+        x.view(torch.int16) + 1
+    with pytest.raises(NoExactRule, match="parts of floats"):
+        x.view(torch.uint8)
+
+
+def test_results_go_where_elements_lie() -> None:
+    x, out = RingTensor.of(torch.randn(3)), RingTensor.of(torch.full((3,), math.nan))
+    out.copy_(x + 1)
+    assert torch.equal(raw(out), (raw(x) + 1) % MODULUS)
+    with pytest.raises(NoExactRule, match="empty_like"):
+        torch.empty(3).copy_(x)
+
+
+def test_a_tiny_bound_is_there_for_zero_alone() -> None:
+    x = RingTensor.of(torch.tensor([0.0, -0.3, 5.0]))
+    found = raw(x.clamp(min=torch.finfo(torch.float32).tiny))
+    assert torch.equal(found[1:], raw(x)[1:])
+    assert int(found[0]) != 0
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_written_out_and_torchs_own(causal: bool) -> None:
+    q, k, v = (RingTensor.of(torch.randn(2, 3, 5, 8)) for _ in range(3))
+    scores = q @ k.transpose(-1, -2) / math.sqrt(8)
+    if causal:
+        scores = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -math.inf)
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    out = torch.einsum("bhij,bhjd->bhid", weights, v) / weights.sum(-1, keepdim=True)
+    own = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=1 / math.sqrt(8))
+    assert out.dtype == torch.float32
+    assert out.shape == own.shape
+    found = agreement(iter([({"out": raw(out)}, {"out": raw(own)})] * 2))
+    assert found.same

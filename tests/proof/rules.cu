@@ -1,0 +1,249 @@
+// Small faulty kernels: of each, one rule of the prover alone tells the fault (test_rules.py).
+#define SHARED(p) ((unsigned)__cvta_generic_to_shared(p))
+#define COPY(to, from) asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(SHARED(to)), "l"(from) : "memory")
+#define COMMIT asm volatile("cp.async.commit_group;" ::: "memory")
+#define WAIT(count) asm volatile("cp.async.wait_group %0;" ::"n"(count) : "memory")
+
+extern "C" __global__ void some_lanes_wait(float* out, const float* x) {
+  __shared__ float part[32];
+  int t = threadIdx.x;
+  part[t] = x[t];
+  __syncwarp(t < 16 ? 0xFFFFu : 0xFFFF0000u);
+  if (t == 0) out[0] = part[31];
+}
+
+extern "C" __global__ void warps_do_not_meet(float* out, const float* x) {
+  __shared__ float part[64];
+  int t = threadIdx.x;
+  part[t] = x[t];
+  __syncwarp();
+  out[t] = part[63 - t];
+}
+
+extern "C" __global__ void rows_of_warps(float* out, const float* x) {  // block (32, 2)
+  __shared__ float part[64];
+  int t = threadIdx.y * 32 + threadIdx.x;
+  part[t] = x[t];
+  __syncwarp();
+  out[t] = part[t ^ 32];
+}
+
+extern "C" __global__ void lane_of_a_square(float* out) {  // block (16, 4)
+  unsigned lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  atomicAdd(out + lane, 1.f);
+}
+
+extern "C" __global__ void own_index(float* out, int* index) {
+  int t = threadIdx.x;
+  index[t] = 1 << 20;
+  __syncthreads();
+  atomicAdd(out + index[t], 1.f);
+}
+
+extern "C" __global__ void barrier_on_one_path(float* out, const float* x, int n) {
+  __shared__ float part[64];
+  int t = threadIdx.x;
+  part[t] = x[t];
+  if (n > 3) __syncthreads();
+  out[t] = part[63 - t];
+}
+
+extern "C" __global__ void joined_paths(float* out, int n) {
+  int place = 0;
+  if (n > 3) asm volatile("mov.b32 %0, 0;" : "=r"(place));
+  else asm volatile("mov.b32 %0, 64;" : "=r"(place));
+  __syncthreads();
+  out[place + threadIdx.x] = 1.f;
+}
+
+extern "C" __global__ void ended_after_a_store(float* out, const float* x, int n) {
+  __shared__ float part[64];
+  int t = threadIdx.x;
+  part[t] = 0.f;
+  if (t >= n) return;
+  __syncthreads();
+  out[t] = part[63 - t];
+}
+
+extern "C" __global__ void ended_after_a_path(float* out, const float* x, int n) {
+  __shared__ float part[64];
+  int t = threadIdx.x;
+  if (t < n / 2) {
+    asm volatile("membar.cta;");
+    part[t] = 0.f;
+  }
+  if (t >= n) return;
+  __syncthreads();
+  out[t] = part[63 - t];
+}
+
+extern "C" __global__ void copied_and_read(float* out, const float* x) {
+  __shared__ __align__(16) float stage[64 * 4];
+  int t = threadIdx.x;
+  COPY(stage + t * 4, x + t * 4);
+  COMMIT;
+  WAIT(1);
+  __syncthreads();
+  out[t] = stage[(t * 4 + 9) & 255];
+}
+
+extern "C" __global__ void copied_without_a_group(float* out, const float* x) {
+  __shared__ __align__(16) float stage[64 * 4];
+  int t = threadIdx.x;
+  COPY(stage + t * 4, x + t * 4);
+  WAIT(0);
+  __syncthreads();
+  out[t] = stage[(t * 4 + 9) & 255];
+}
+
+extern "C" __global__ void copied_on_one_path(float* out, const float* x, int n) {
+  __shared__ __align__(16) float stage[64 * 4];
+  int t = threadIdx.x;
+  if (n > 3) COPY(stage + t * 4, x + t * 4);
+  COMMIT;
+  __syncthreads();
+  out[t] = stage[(t * 4 + 9) & 255];
+}
+
+extern "C" __global__ void copied_from_outside(const float* x) {  // x has 64 * 4 - 1 elements
+  __shared__ __align__(16) float stage[64 * 4];
+  COPY(stage + threadIdx.x * 4, x + threadIdx.x * 4);
+  COMMIT;
+  WAIT(0);
+}
+
+extern "C" __global__ void copied_to_outside(const float* x) {
+  __shared__ __align__(16) float stage[63 * 4];
+  COPY(stage + threadIdx.x * 4, x + threadIdx.x * 4);
+  COMMIT;
+  WAIT(0);
+}
+
+extern "C" __global__ void read_before_waiting(float* out, const float* x) {
+  __shared__ __align__(16) float stage[64 * 4];
+  int t = threadIdx.x;
+  COPY(stage + t * 4, x + t * 4);
+  COMMIT;
+  out[t] = stage[t * 4];
+  WAIT(0);
+}
+
+extern "C" __global__ void copies_over_rounds(float* out, const float* x, int n) {
+  __shared__ __align__(16) float stage[2][64 * 4];
+  int t = threadIdx.x;
+  float sum = 0.f;
+#pragma unroll 1
+  for (int k = 0; k < n; ++k) {
+    __syncthreads();
+    sum += stage[k + 1 & 1][(t * 4 + 9) & 255];
+    __syncthreads();
+    COPY(stage[k & 1] + t * 4, x + t * 4);
+    COMMIT;
+    WAIT(1);
+  }
+  out[t] = sum;
+}
+
+extern "C" __global__ void far_strides(float* out, int n) {
+  for (int i = threadIdx.x; i < n; i += 1 << 20) atomicAdd(out + i, 1.f);
+}
+
+extern "C" __global__ void rounds_of_threads(float* out, const float* x, int n) {
+  __shared__ float part[64];
+  int t = threadIdx.x;
+  float sum = 0.f;
+  for (int k = t; k < n; ++k) {
+    __syncthreads();
+    sum += k;
+  }
+  out[t] = sum;
+}
+
+extern "C" __global__ void barrier_in_some_rounds(float* out, const float* x, int n) {
+  __shared__ float part[64];
+  float sum = 0.f;
+  part[threadIdx.x] = x[threadIdx.x];
+#pragma unroll 1
+  for (int k = 0; k < n; ++k) {
+    if (k == 1) sum += part[63 - threadIdx.x];
+    if (k % 3 == 2) __syncthreads();
+  }
+  out[threadIdx.x] = sum;
+}
+
+extern "C" __global__ void one_of_two_arrays(float* out, float* other, int n) {  // other has 63 elements
+  float* place = n > 3 ? out : other;
+  place[threadIdx.x] = 1.f;
+}
+
+extern "C" __global__ void rows_of_matrices(int* out) {
+  __shared__ __align__(16) int tile[32 * 4 - 1];
+  unsigned a, b, c, d;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(SHARED(tile + threadIdx.x * 4)));
+  out[threadIdx.x] = a + b + c + d;
+}
+
+extern "C" __global__ void vector_outside(float* out) {  // out has 64 * 4 - 1 elements
+  ((float4*)out)[threadIdx.x] = make_float4(0.f, 0.f, 0.f, 0.f);
+}
+
+extern "C" __global__ void signed_bytes(float* out, const signed char* x) {  // out has 256 elements
+  atomicAdd(out + x[threadIdx.x], 1.f);
+}
+
+extern "C" __global__ void plain_sum(float* out) { out[0] += 1.f; }
+
+extern "C" __global__ void sum_of_a_block(int* out) { atomicAdd_block(out, 1); }
+
+extern "C" __global__ void store_beside_a_sum(float* out) {
+  if (threadIdx.x == 0) out[0] = 2.f;
+  else atomicAdd(out, 1.f);
+}
+
+extern "C" __global__ void left_of_it(float* out, const float* x) { out[threadIdx.x] = x[(int)threadIdx.x - 1]; }
+
+extern "C" __global__ void right_of_it(float* out, const float* x) { out[threadIdx.x] = x[threadIdx.x + 1]; }
+
+extern "C" __global__ void beside_a_vector(float4* out, const float* x) { out[threadIdx.x] = *(const float4*)(x + threadIdx.x); }
+
+extern "C" __global__ void vectors_of_floats(float4* out) {
+  __shared__ float part[64 * 4];
+  for (int k = 0; k < 4; ++k) part[threadIdx.x * 4 + k] = k;
+  out[threadIdx.x] = *(float4*)(part + threadIdx.x * 4);
+}
+
+extern "C" __global__ void some_reach_it(float* out, int n) {
+  if (threadIdx.x < n) __syncthreads();
+  out[threadIdx.x] = 1.f;
+}
+
+extern "C" __global__ void two_blocks(float* out) {
+  if (threadIdx.x == 0) out[blockIdx.x / 2] = 1.f;
+}
+
+extern "C" __global__ void in_the_middle(float4* out, float* other) {
+  __shared__ __align__(16) float part[64];
+  if (threadIdx.x == 0) *(float4*)part = make_float4(1.f, 1.f, 1.f, 1.f);
+  if (threadIdx.x == 1) other[0] = part[3];
+  __syncthreads();
+  out[threadIdx.x] = ((float4*)part)[0];
+}
+
+extern "C" __global__ void over_the_next(float4* out) {
+  int t = threadIdx.x;
+  out[t] = make_float4(1.f, 1.f, 1.f, 1.f);
+  if (t < 63) ((float*)out)[t * 4 + 5] = 2.f;
+}
+
+extern "C" __global__ void repeated_stores(float* out, const float* x, int n) {  // as Triton's, whose threads may repeat a store
+  __shared__ float part[32];
+  unsigned to = SHARED(part + threadIdx.x % 32);
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x[0]) : "memory");
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x[1]) : "memory");
+  __syncthreads();
+  if (threadIdx.x < 32) out[threadIdx.x] = part[threadIdx.x];
+}
+
+extern "C" __global__ void scattered(float* out, const int* index) { out[index[threadIdx.x]] = 1.f; }

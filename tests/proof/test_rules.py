@@ -1,0 +1,183 @@
+"""Each rule of the prover is needed: with the rule broken, a faulty kernel would be proved."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import workbench as wb
+
+pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
+
+from workbench.proof.family import Family
+from workbench.proof.proving import HIGHEST, attempt
+from workbench.proof.solver import Effort
+from workbench.toolchain import CompiledKernel
+
+BOTH = {"out": "float32[64]", "x": "float32[64]"}
+COPIED = {"out": "float32[64]", "x": "float32[64, 4]"}
+ONE = {"out": "float32[64]"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A rule in a function of the prover, the text that breaks it, and a faulty kernel that is then proved."""
+
+    where: str
+    old: str
+    new: str
+    kernel: str
+    args: Any = None
+    grid: Any = 1
+    block: Any = 64
+    facts: Any = ()
+    repeats: bool = False
+    level: int = HIGHEST
+    also: tuple[str, str, str] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.where.rpartition('.')[2]}-{self.kernel}"
+
+
+RULES = (
+    Rule("execution.Execution._barrier", "whole not in (-1, 0xFFFF_FFFF) or guard != TRUE", "False", "some_lanes_wait",
+         BOTH, block=32),
+    Rule("queries.Queries.unordered", "any_of([apart, ", "any_of([", "warps_do_not_meet", BOTH),
+    Rule("queries.Queries._warp", ", 32)", ", 64)", "rows_of_warps", BOTH, block=(32, 2)),
+    Rule("execution.Execution._special", "specification.block[1:] == (1, 1)", "True", "lane_of_a_square",
+         {"out": "float32[16]"}, block=(16, 4)),
+    Rule("execution.Execution.run", "if written & self.read_as_constant", "if False", "own_index",
+         {"out": "float32[64]", "index": "int32[64]"}, facts={"index": "0 <= v < 64"}),
+    Rule("state._joined", "if all(one == epochs[0] for one in epochs):\n        return epochs[0]",
+         "return max(epochs, key=str)", "barrier_on_one_path", BOTH),
+    Rule("state.merged", "both(*common, either(*rests))", "states[-1].path", "joined_paths", ONE),
+    Rule("state.State.narrow", "not others_end or self.touched", "not others_end", "ended_after_a_store", BOTH),
+    Rule("graph.Graph.aborts", '== "trap"', "in ENDS", "ended_after_a_store", BOTH),
+    Rule("state.merged", "any(one.touched", "all(one.touched", "ended_after_a_path", BOTH),
+    Rule("copies.copy_step", "max(len(state.groups) - left, 0)", "len(state.groups)", "copied_and_read", COPIED),
+    Rule("copies.copy_step", 'if "wait_all" in parts:\n', "if True:\n", "copied_without_a_group", COPIED),
+    Rule("state._pending", "if all(one == several[0] for one in several):\n        return several[0]",
+         "return min(several, key=len)", "copied_on_one_path", COPIED),
+    Rule("copies.copy_step", "if reads != FALSE", "if False", "copied_from_outside", {"x": "float32[64 * 4 - 1]"}),
+    Rule("copies.copy_step", "found += accesses(thread, statement, operands[0], width, state, guard, _WRITE)", "pass",
+         "copied_to_outside", {"x": "float32[64 * 4]"}),
+    Rule("memory.accesses_at", "thread.endanger(", "str(", "read_before_waiting", COPIED),
+    Rule("head_copies.HeadCopies.kept", "following = ", "return True\n    following = ", "copies_over_rounds", COPIED,
+         also=("head_copies.HeadCopies.guess", "if not length:", "if True:")),
+    Rule("loops._SymbolicLoop._kept", "new = self._new_facts", "facts = self.facts\n    new = self._new_facts",
+         "far_strides", {"out": "float32[n]"}, level=0),
+    Rule("loops._SymbolicLoop._agree", "if any(", "if False and any(", "rounds_of_threads", BOTH),
+    Rule("loops._SymbolicLoop._epochs_at_head", "if len(own) < len(after)", "if False", "barrier_in_some_rounds", BOTH,
+         also=("loops._SymbolicLoop._kept", "if expected != held:", "if False:")),
+    Rule("memory.arrays_of", "(negation(condition), other)", "", "one_of_two_arrays",
+         {"out": "float32[64]", "other": "float32[63]"}),
+    Rule("memory.move", "16 if matrix", "2 if matrix", "rows_of_matrices", {"out": "int32[32]"}, block=32),
+    Rule("memory.move", "size * count", "size", "vector_outside", {"out": "float32[64 * 4 - 1]"}),
+    Rule("memory._loaded", 'kind[0] == "s" or size >= 4', "False", "signed_bytes",
+         {"out": "float32[256]", "x": "int8[64]"}),
+    Rule("memory.move", "strong=atomic or any(", "strong=True or any(", "plain_sum", ONE),
+    Rule("memory.accesses_at", '".cta" in statement.opcode', "False", "sum_of_a_block", {"out": "int32[1]"}, grid=2),
+    Rule("queries.Queries._pairs", "one.strong and other.strong", "one.strong or other.strong",
+         "store_beside_a_sum", ONE),
+    Rule("queries.Queries._bounds", "either(negative(one.offset), ", "either(", "left_of_it", BOTH),
+    Rule("queries.Queries._bounds", ", negative(size - one.offset - one.width)", "", "right_of_it", BOTH),
+    Rule("queries.Queries._bounds", "either(outside, self._misaligned(one))", "outside", "beside_a_vector",
+         {"out": "float32[64, 4]", "x": "float32[100]"}),
+    Rule("queries.Queries._misaligned", "variable is not None and", "False and", "vectors_of_floats",
+         {"out": "float32[64, 4]"}),
+    Rule("queries.Queries._barriers", "known.values()", "()", "some_reach_it", ONE),
+    Rule("queries.Queries._pairs", "any(size.constant != 1 for size in self.specification.grid)", "False", "two_blocks",
+         {"out": "float32[64]"}, grid=2),
+    Rule("solver.Question.place", "and self._one_block", "", "two_blocks", {"out": "float32[64]"}, grid=2),
+    Rule("queries._apart", "high + one.width", "high", "in_the_middle",
+         {"out": "float32[64, 4]", "other": "float32[1]"}),
+    Rule("queries.Queries._race", '(> (+ {value} {one.width}) 0)', '(>= {value} 0)', "over_the_next",
+         {"out": "float32[64, 4]"}),
+    Rule("queries.Queries._race", "and one.statement is other.statement", "", "repeated_stores",
+         {"out": "float32[32]", "x": "float32[2]"}, repeats=True),
+    Rule("solver.Question._suppose_pair", "fact is not None and fact.distinct", "fact is not None", "scattered",
+         {"out": "float32[64]", "index": "int32[64]"}, facts={"index": "0 <= v < 64"}),
+    Rule("solver.Question._suppose_pair", "for value in fact.free", "for value in ()", "scattered",
+         {"out": "float32[64]", "index": "int32[64]"}, facts={"index": "0 <= v < 64, distinct or 0"}),
+)  # fmt: skip
+
+
+def the(where: str) -> Any:
+    """Return a function of the prover by module and name."""
+    module, _, names = where.partition(".")
+    found: Any = importlib.import_module(f"workbench.proof.{module}")
+    for name in names.split("."):
+        found = getattr(found, name)
+    return inspect.unwrap(found)
+
+
+@contextlib.contextmanager
+def changed(where: str, old: str, new: str) -> Iterator[None]:
+    """Within the block a function of the prover has another text."""
+    function = the(where)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"{where} has {source.count(old)} times: {old}"
+    text = "from __future__ import annotations\n" + source.replace(old, new)
+    made: dict[str, Any] = {}
+    exec(compile(text, function.__code__.co_filename, "exec"), function.__globals__, made)
+    right = function.__code__
+    function.__code__ = made[function.__name__].__code__
+    try:
+        yield
+    finally:
+        function.__code__ = right
+
+
+@contextlib.contextmanager
+def broken(rule: Rule) -> Iterator[None]:
+    """Within the block a rule is broken, perhaps with another that would save it."""
+    with changed(rule.where, rule.old, rule.new), changed(*rule.also) if rule.also else contextlib.nullcontext():
+        yield
+
+
+@functools.cache
+def module():
+    return wb.load_cuda(Path(__file__).parent / "rules.cu", device="sim")
+
+
+def compiled_of(rule: Rule) -> CompiledKernel:
+    compiled = getattr(module(), rule.kernel).compiled
+    if rule.repeats:
+        compiled = dataclasses.replace(compiled)
+        object.__setattr__(compiled, "signature", dataclasses.replace(compiled.signature, repeats=True))
+    return compiled
+
+
+def is_proved(rule: Rule) -> bool:
+    family = Family(compiled_of(rule), rule.grid, rule.block, rule.args, rule.facts)
+    return attempt(family, rule.level, Effort(4_000_000, models=False), lambda made, failure: True).proved
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_faulty_kernel_is_proved_only_with_a_broken_rule(rule):
+    assert not is_proved(rule)
+    with broken(rule):
+        assert is_proved(rule)
+
+
+def test_modules_with_rules_have_mutants():
+    with_rules = {"copies", "execution", "graph", "head_copies", "loops", "memory", "queries", "solver", "state"}
+    assert {rule.where.partition(".")[0] for rule in RULES} == with_rules
+
+
+def test_two_stores_of_replicas_are_a_race_in_the_machine_too():
+    rule = next(one for one in RULES if one.kernel == "repeated_stores")
+    report = wb.check_kernel(
+        compiled_of(rule), grid=1, block=64, args=[np.zeros(32, "f"), np.arange(2.0, dtype="f"), 0]
+    )
+    assert [one.kind for one in report.findings] == ["shared race"]

@@ -1,0 +1,2 @@
+// Leaves torch/csrc/autograd/variable.h out: see torch_headers.py.
+#pragma once

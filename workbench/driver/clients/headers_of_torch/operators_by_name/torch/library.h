@@ -1,0 +1,2 @@
+// Leaves torch/library.h out: see torch_headers.py.
+#pragma once

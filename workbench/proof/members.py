@@ -1,0 +1,65 @@
+"""Threads of a block by their numbers, and what these decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from workbench.proof.conditions import FALSE, TRUE, Predicate, both, either, negation
+from workbench.proof.evaluation import Values
+from workbench.proof.specification import Specification
+from workbench.proof.terms import Atom
+
+_COMPUTED = ("quotient", "ratio", "bit", "flag", "choice")
+
+
+def decided(condition: Predicate, members: Iterable[int], specification: Specification) -> Predicate:
+    """Return a condition without the parts that are the same for all of some threads, whatever the sizes."""
+    if condition.kind in ("true", "false"):
+        return condition
+    if of_threads(condition):
+        known = {holds_for(condition, one, specification) for one in members}
+        if len(known) == 1:
+            return TRUE if known == {True} else FALSE
+    if condition.kind in ("and", "or", "not"):
+        parts = [decided(one, members, specification) for one in condition.parts]
+        return negation(parts[0]) if condition.kind == "not" else (both if condition.kind == "and" else either)(*parts)
+    return condition
+
+
+def of_threads(condition: Predicate) -> bool:
+    """Return True for a condition that depends on nothing but the thread's number."""
+    return bool(condition.deps) and all(one.kind == "tid" or one.kind in _COMPUTED for one in condition.deps)
+
+
+def holds_for(condition: Predicate, thread: int, specification: Specification) -> bool:
+    """Return whether a condition `of_threads` holds for a thread of the block."""
+    x, y, _ = specification.block
+    places = {"x": thread % x, "y": thread // x % y, "z": thread // (x * y)}
+    known: dict[tuple[Atom, str], int] = {
+        (one, ""): places[one.name[-1]] for one in condition.deps if one.kind == "tid"
+    }
+    return Values(known).holds(condition)
+
+
+def leaves(condition: Predicate) -> Iterator[Predicate]:
+    """Yield the comparisons in a condition that depend on nothing but the thread's number."""
+    if condition.kind in ("and", "or", "not"):
+        for one in condition.parts:
+            yield from leaves(one)
+    elif of_threads(condition):
+        yield condition
+
+
+def divided(conditions: Iterable[Predicate], specification: Specification) -> list[tuple[frozenset[int], Predicate]]:
+    """Divide the threads of a block so that each condition is the same for all threads of a part."""
+    several = list(dict.fromkeys(conditions))
+    groups: dict[tuple[bool, ...], list[int]] = {}
+    for thread in range(specification.threads):
+        groups.setdefault(tuple(holds_for(one, thread, specification) for one in several), []).append(thread)
+    return [
+        (
+            frozenset(threads),
+            both(*(one if known else negation(one) for one, known in zip(several, truth, strict=True))),
+        )
+        for truth, threads in groups.items()
+    ]

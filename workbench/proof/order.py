@@ -1,0 +1,184 @@
+"""The order of accesses of threads in different roles, by the barriers that they count at.
+
+A thread *knows* K items of a ring if the items below K are over: by its own waits, and by what a thread knew that made
+its arrival for the last of these. An access of another thread is over if that thread has made an arrival since, for an
+item that is known to be over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from workbench.proof.access import ThreadAccess
+from workbench.proof.clocks import MADE, WAITED, BarrierUse, Ring, ThreadCounts
+from workbench.proof.conditions import at_most, equal
+from workbench.proof.execution import thread_index
+from workbench.proof.roles import Roles
+from workbench.proof.solver import Question
+from workbench.proof.solver_texts import all_of, any_of
+from workbench.proof.terms import Term, remainder
+
+_MOST_RATE = 4
+
+
+@dataclass(frozen=True, order=True)
+class Ahead:
+    """A relation of two rings: who makes arrival g at one knows at least ``rate * g + least`` items of the other.
+
+    ``least`` is at most ``rate``, so that nothing follows from arrivals that are not made.
+    """
+
+    rate: int
+    least: int
+
+    def after(self, arrival: Term) -> Term:
+        """Return the items that are known with an arrival."""
+        return arrival * self.rate + self.least
+
+    def then(self, other: Ahead) -> Ahead:
+        """Return what is known by way of the other ring of a third one."""
+        rate = self.rate * other.rate
+        return Ahead(rate, min(rate, other.rate * (self.least - 1) + other.least))
+
+
+class HappensBefore:
+    """The order of the accesses of `Roles`.
+
+    ``makers`` are the roles that arrive at a ring, ``shift`` what a role's wait is ahead of the item that it waits for,
+    ``ahead`` the least by which knowledge of another ring is ahead of the arrival that is made with it.
+    """
+
+    def __init__(self, roles: Roles):
+        self.roles = roles
+        self.makers: dict[Ring, set[int]] = {one: set() for one in roles.rings}
+        for one in roles.events("arrive", "bar", "product"):
+            self.makers[one.at].add(one.clock.role)
+        self.shift: dict[tuple[int, Ring], int] = {}
+        self.wrong: list[BarrierUse] = []
+        self._read_waits()
+        self.ahead: dict[tuple[Ring, Ring], Ahead] = {}
+        self._close()
+
+    # -- what threads know ---------------------------------------------------------------------------------------
+
+    def _read_waits(self) -> None:
+        waits: dict[tuple[int, Ring], list[BarrierUse]] = {}
+        for one in self.roles.events("wait"):
+            waits.setdefault((one.clock.role, one.at), []).append(one)
+        for (role, ring), several in waits.items():
+            for shift in (0, -ring.slots):
+                unfit = [one for one in several if not self._has_parity(one, ring, shift)]
+                if not unfit:
+                    self.shift[role, ring] = shift
+                    break
+            else:
+                self.wrong.append(unfit[0])
+
+    def _has_parity(self, wait: BarrierUse, ring: Ring, shift: int) -> bool:
+        if not isinstance(wait.number, Term):
+            return False
+        parity = remainder(ring.phase(wait.clock.of(ring, WAITED) + shift), 2)
+        return self.holds(wait, equal(parity, wait.number))
+
+    def holds(self, event: BarrierUse, condition: object) -> bool:
+        """Return True if a condition can be proved for all threads of an event."""
+        return self.roles.executions[event.clock.role].holds(event.path, condition)  # type: ignore[arg-type]
+
+    def waited(self, clock: ThreadCounts, ring: Ring) -> Term | None:
+        """Return how many items of a ring a thread knows by its own waits."""
+        if ring.is_bar or ring.is_group:
+            return clock.of(ring, MADE if ring.is_bar else WAITED) if clock.role in self.makers[ring] else None
+        shift = self.shift.get((clock.role, ring))
+        return None if shift is None else clock.of(ring, WAITED) + shift
+
+    def knows(self, clock: ThreadCounts) -> Iterator[tuple[Ring, Term]]:
+        """Yield, for each ring, numbers of items that a thread knows to be over; the largest counts."""
+        for ring in self.roles.rings:
+            own = self.waited(clock, ring)
+            if own is None:
+                continue
+            yield ring, own
+            for other in self.roles.rings:
+                ahead = self.ahead.get((ring, other))
+                if ahead is not None:
+                    yield other, ahead.after(own - 1)
+
+    def known(self, clock: ThreadCounts, ring: Ring) -> list[Term]:
+        """Return numbers of items of a ring that a thread knows to be over."""
+        return list(dict.fromkeys(value for one, value in self.knows(clock) if one == ring))
+
+    def _close(self) -> None:
+        arrivals: dict[tuple[Ring, int], list[BarrierUse]] = {}
+        for one in self.roles.events("arrive", "bar", "product"):
+            arrivals.setdefault((one.at, one.clock.role), []).append(one)
+        for (ring, _), several in arrivals.items():
+            for other in self.roles.rings:
+                if other != ring or not ring.is_bar:
+                    self._learn(ring, other, self._ahead(several, ring, other))
+        for middle in self.roles.rings:
+            for first in self.roles.rings:
+                for last in self.roles.rings:
+                    here, there = self.ahead.get((first, middle)), self.ahead.get((middle, last))
+                    if here is not None and there is not None:
+                        self._learn(first, last, here.then(there))
+
+    def _learn(self, ring: Ring, other: Ring, found: Ahead | None) -> None:
+        if found is not None and found > self.ahead.get((ring, other), Ahead(0, 0)):
+            self.ahead[ring, other] = found
+
+    def _ahead(self, arrivals: list[BarrierUse], ring: Ring, other: Ring) -> Ahead | None:
+        """Return by how much knowledge of a ring is ahead of all of a role's arrivals at another."""
+        found = []
+        for one in arrivals:
+            own = self.waited(one.clock, other)
+            if own is None:
+                return None
+            found.append((one, own))
+        for rate in range(1, _MOST_RATE + 1):
+            exact = [(own - one.clock.of(ring) * rate).constant for one, own in found]
+            if None not in exact:
+                return Ahead(rate, min(rate, *(least for least in exact if least is not None)))
+        several = [self._least(one, own - one.clock.of(ring), other) for one, own in found]
+        return None if None in several else Ahead(1, min(least for least in several if least is not None))
+
+    def _least(self, event: BarrierUse, value: Term, ring: Ring) -> int | None:
+        """Return the largest number up to 1 that a value is at least."""
+        low, _ = value.bounds
+        if low is not None and low >= 1:
+            return 1
+        for found in range(1, -2 * ring.slots - 3, -1):
+            if self.holds(event, at_most(found, value)):
+                return found
+        return None
+
+    # -- accesses -----------------------------------------------------------------------------------------------
+
+    def before(self, question: Question, one: ThreadAccess, tag: str, other: ThreadAccess, its: str) -> str:
+        """Return the condition that an access is over before another one begins."""
+        hidden = one.writes and not one.proxy and other.proxy and one.base.startswith("%")
+        if hidden and one.statement.start in self.roles.unfenced:
+            return "false"
+        if one.landing is not None:
+            ends = [one.landing]
+        elif one.over is not None:
+            ends = [(ring, one.over.of(ring)) for ring in self.roles.rings if one.clock.role in self.makers[ring]]
+        else:
+            ends = []
+        ways = [
+            f"(> {question.value(question.linear(known, its, item, tag))} 0)"
+            for ring, item in ends
+            for known in self.known(other.clock, ring)
+        ]
+        if one.over is not None and one.clock.role == other.clock.role and (one.proxy or other.proxy):
+            later = [
+                f"(> {question.value(question.linear(dict(other.clock.counts)[name], its, value, tag))} 0)"
+                for name, value in one.over.counts
+            ]
+            ways.append(all_of([self.same_thread(question), any_of(later)]))
+        return any_of(ways)
+
+    def same_thread(self, question: Question) -> str:
+        """Return the condition that both threads are the same."""
+        indices = [thread_index(self.roles.whole.specification, axis) for axis in range(3)]
+        return all_of([question.same(one) for one in indices if one.parts])
