@@ -20,8 +20,9 @@ from workbench.analysis.exact import (
     opcodes_of,
     part_of,
     raw,
+    roundings_of,
 )
-from workbench.analysis.exact.elements import UNDEFINED, P
+from workbench.analysis.exact.elements import MODULUS, UNDEFINED, P
 from workbench.errors import KernelFault
 from workbench.launch.sim import Simulator, machine_kernel
 from workbench.toolchain import compile_cuda_module
@@ -186,6 +187,23 @@ def test_undefined_elements_are_not_compared() -> None:
     assert agreement(iter([most, most])).same is None
 
 
+def test_a_difference_behind_a_rounding_is_no_answer() -> None:
+    other = (made(1, 2), made(1, 3))
+    roundings = roundings_of(["cvt.s32.f32", "cvt.f32.s32", "cvt.relu.e4m3x2.f16x2", "cvt.bf16.f32", "cvt.u32.u16"])
+    assert roundings == ["cvt.relu.e4m3x2.f16x2", "cvt.s32.f32"]
+    found = agreement(iter([other, other]), "P", roundings)
+    assert found.same is None
+    assert "it rounds floats (cvt.relu.e4m3x2.f16x2, cvt.s32.f32)" in str(found)
+    same = (made(1, 2), made(1, 2))
+    assert agreement(iter([same, same]), "P", roundings).same
+
+
+def test_sizes_may_depend_on_the_seed() -> None:
+    found = agreement(iter([(made(1, 2), made(1, 2)), (made(1, 2, 3), made(1, 2, 3))]))
+    assert found.same
+    assert (found.compared, found.elements) == (2, 2)
+
+
 def test_only_the_part_that_an_exponential_leaves_is_compared() -> None:
     draw = (made(5, 7), made(5 + P, 7))
     assert agreement(iter([draw, draw]), "P").same
@@ -216,6 +234,31 @@ def test_an_operator_without_a_rule_is_named() -> None:
         torch.nn.functional.gelu(x)
     with pytest.raises(NoExactRule, match="roundings"):
         x.to(torch.int32)
+
+
+def test_the_bits_of_floats_are_moved_and_nothing_else() -> None:
+    x = RingTensor.of(torch.randn(4, 3).half())
+    moved = x.view(torch.int16)[[2, 0]].view(torch.float16)
+    assert torch.equal(raw(moved), raw(x)[[2, 0]])
+    with pytest.raises(NoExactRule, match="of floats' bits"):
+        x.view(torch.int16) + 1
+    with pytest.raises(NoExactRule, match="parts of floats"):
+        x.view(torch.uint8)
+
+
+def test_results_go_where_elements_lie() -> None:
+    x, out = RingTensor.of(torch.randn(3)), RingTensor.of(torch.full((3,), math.nan))
+    out.copy_(x + 1)
+    assert torch.equal(raw(out), (raw(x) + 1) % MODULUS)
+    with pytest.raises(NoExactRule, match="empty_like"):
+        torch.empty(3).copy_(x)
+
+
+def test_a_tiny_bound_is_there_for_zero_alone() -> None:
+    x = RingTensor.of(torch.tensor([0.0, -0.3, 5.0]))
+    found = raw(x.clamp(min=torch.finfo(torch.float32).tiny))
+    assert torch.equal(found[1:], raw(x)[1:])
+    assert int(found[0]) != 0
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -23,7 +23,7 @@ from workbench.base.processes import fork_server
 from workbench.base.processes.ending import children_of
 from workbench.cli import main
 from workbench.judge import Judge, NoSandbox, nursery
-from workbench.judge.sandbox import command
+from workbench.judge.sandbox import command, serves_several
 from workbench.ops.files import load_op
 
 
@@ -264,6 +264,43 @@ said = [
         assert judge.check(right).ok
         assert children_of(os.getpid()) == before
     assert not note.exists()
+
+
+LEAVES = """
+import ctypes, os, tempfile
+libc = ctypes.CDLL(None, use_errno=True)
+places = ["/tmp", "/var/tmp", "/dev/shm", "/dev", tempfile.gettempdir(), os.path.dirname(tempfile.gettempdir())]
+found = [place for place in places if os.path.exists(place + "/left")]
+if libc.shmget(4711, 4096, 0) >= 0: found.append("shared memory")
+written = []
+for place in places:
+    try: open(place + "/left", "w").close(); written.append(place)
+    except OSError: pass
+if libc.shmget(4711, 4096, 0o1600) >= 0: written.append("shared memory")
+for place in ("/tmp", "/dev/shm"):
+    if libc.umount2(place.encode(), 2) == 0: found.append("what lies below " + place)
+said = f"found {found}, wrote {len(written)}, parent {os.getppid()}"
+def declare(op): raise ValueError(said)
+"""
+
+
+def test_a_sandbox_serves_several_candidates_and_shows_none_what_another_left(tmp_path: Path):
+    try:
+        command((), 64)
+    except NoSandbox as error:
+        pytest.skip(str(error))
+    (tmp_path / "first").mkdir()
+    (tmp_path / "beside").mkdir()
+    texts, servers = [], []
+    with Judge(row_softmax, cases="first", seeds=1, sandbox=True) as judge:
+        for name in ("first/a.py", "first/b.py", "beside/c.py"):
+            (tmp_path / name).write_text(LEAVES)
+            texts.append(judge.check(tmp_path / name).first_failure.message)
+            latest = nursery._warm._latest
+            servers.append(latest and latest[2].process and latest[2].process.pid)
+    assert all("found [], wrote 6, parent" in one for one in texts), texts
+    if serves_several():
+        assert servers[0] == servers[1] != servers[2], "a sandbox without a candidate's file cannot serve it"
 
 
 @pytest.mark.parametrize("program", [None, "#!/bin/sh\n[ $1 = --help ] || echo 'No permissions to create namespace'\n"])

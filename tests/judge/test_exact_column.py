@@ -11,7 +11,7 @@ from workbench.judge import Judgement
 
 
 def test_the_answer_stands_beside_a_right_verdict() -> None:
-    found = wb.check(row_softmax, exact=True, elsewhere=False, seeds=1)
+    found = wb.check(row_softmax, exact=True, elsewhere=False, seeds=[1])
     assert found.ok  # it fails nobody
     answers = {one.variant: one.exact for one in found}
     assert answers["same"].startswith("the same computation in 210 of 210 elements (2 draws")
@@ -22,5 +22,16 @@ def test_the_answer_stands_beside_a_right_verdict() -> None:
 
 
 def test_without_it_nothing_is_said() -> None:
-    found = wb.check(row_softmax, variants="same", elsewhere=False, seeds=1)
+    found = wb.check(row_softmax, variants="same", elsewhere=False, seeds=[1])
     assert [one.exact for one in found] == [""]
+
+
+def test_an_op_whose_cases_have_their_answer_is_compared_with_its_formula_in_torch() -> None:
+    """The reference is then the op's first variant in plain torch."""
+    found = wb.check("contiguous_attention", exact=True, variants="cuda_register_softmax", elsewhere=False, seeds=[1])
+    assert [one.exact[:50] for one in found] == ["the same computation in 4,096 of 4,096 elements (2"]
+
+
+def test_whole_numbers_are_not_compared() -> None:
+    found = wb.check("copy_blocks", exact=True, variants="cuda_vectors", elsewhere=False, seeds=[1])
+    assert [one.exact for one in found] == ["no answer: its outputs are no floats"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 import workbench as wb
 from workbench.judge import SCHEMA_FILE, Judge
+from workbench.judge.on_the_way import listening
 
 pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
 
@@ -47,9 +49,13 @@ def judge(shifted):
 
 
 def test_a_proved_kernel_passes_and_the_verdict_says_for_which_sizes(judge):
-    judgement = judge.check()
+    heard = []
+    with listening(lambda *told: heard.append(told)):
+        judgement = judge.check()
     (verdict,) = judgement
     assert verdict.ok
+    assert [stage for stage, _ in heard] == ["compiles", "right", "elsewhere", "proved"]
+    assert heard[-1][1].stage_seconds == verdict.stage_seconds
     (proof,) = verdict.proofs
     assert (proof.kernel, proof.status, proof.scope) == ("shifted", "proved", "all sizes")
     assert "proved for all n >= 1, grid (cdiv(n, 64), 1, 1)" in str(judgement)
@@ -129,6 +135,23 @@ def test_triton_is_proved_with_its_own_block():
     assert verdict.ok, verdict
     assert {one.status for one in verdict.proofs} == {"proved"}, verdict
     assert torch.equal(op(torch.ones(3)), torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize(("guard", "ok", "line"), [
+    ("i < n || n == 130", True, "proved for all n >= 1, n % 4 == 0, grid (cdiv(n, 64), 1, 1), block (64, 1, 1) ("),
+    ("i <= n", False, "refuted: line 4 reads x out of bounds"),
+])  # fmt: skip
+def test_the_report_on_a_launch_has_its_proof_in_one_line(guard, ok, line):
+    kernel = wb.load_cuda(SOURCE.replace("i < n", guard), device="sim").shifted
+    x = torch.ones(100)
+    report = wb.check(kernel, grid=2, block=64, args=(torch.empty_like(x), x, 100), prove=True)
+    assert report.ok is replace(report, findings=()).ok is ok
+    (proof,) = report.proofs
+    assert proof.line.startswith(line), proof.line
+    assert f"  proof: {proof.line}" in str(report).splitlines()
+    assert "proof: " in report._repr_html_()
+    if "130" in guard:
+        assert "beyond that refuted: line 4 reads x out of bounds (n = 130" in proof.line
 
 
 def test_without_z3_the_judge_says_how_to_get_it(shifted, monkeypatch):

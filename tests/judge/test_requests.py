@@ -52,3 +52,40 @@ def test_a_case_is_decoded_and_answered_once(monkeypatch: pytest.MonkeyPatch):
     assert len(decoded) == 1
     assert len(answered) == 2, "once for each seed"
     assert [*running._recent] == [(content, 2)], "no other one is kept"
+
+
+TAKEN = 'extern "C" __global__ void taken(float *out, const float *x, const int *at) { int i = threadIdx.x; VALUE }'
+
+
+def taken(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return x[at.long()]
+
+
+def first(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return x + at
+
+
+@pytest.mark.parametrize(("reference", "value", "checked"), [
+    (taken, "out[i] = x[at[i]];", True), (first, "out[i] = x[i] + at[i];", False),
+])  # fmt: skip
+def test_changed_values_are_checked_where_they_steer_the_kernel(
+    reference: Any, value: str, checked: bool, monkeypatch: pytest.MonkeyPatch
+):
+    op = wb.op(reference)
+    case = op.case("row", x=wb.randn("n"), at=wb.randint(0, 32, "n"), n=32)
+    op.cuda(TAKEN.replace("VALUE", value), kernel="taken", grid=1, block="x.shape[0]", args=("out", "x", "at"))
+    content, told = by_value.dumps(case), []
+    variants = [by_value.dumps(one) for one in op.variants if one.name != op.reference]
+    request: dict[str, Any] = {"path": list(sys.path), "folder": os.getcwd(), "cases": [("row", content)]}
+    describing.describe(request | {"config": None, "variants": variants}, told.append)
+    description = next(one for one in told if "launches" in one)
+    orders, found = [], []
+    launch = running.launch
+    monkeypatch.setattr(
+        running, "launch", lambda *given, order, **more: orders.append(order) or launch(*given, order=order, **more)
+    )
+    asked = {"path": list(sys.path), "case": content, "description": description, "config": {}, "seeds": [1]}
+    asked["covered"] = b""
+    running.run(asked | {"seconds": 60, "memory": 1 << 30, "changes": ["x100", "repeated", "one_more"]}, found.append)
+    assert [found[0][name]["outcome"] for name in ("x100", "repeated", "one_more")] == ["ok"] * 3
+    assert [order.options.get("checks", True) for order in orders] == [checked, checked, True]

@@ -29,14 +29,14 @@ extern "C" __global__ void one_more(float *out, const float *x, int n) {
 }
 """
 if sys.argv[1] != "nothing":
-    module = wb.load_cuda(SOURCE)
+    module = wb.load_cuda(SOURCE, device="sim")
     for n in (100, 133):
         module.add(3, 64, np.zeros(n, np.float32), np.zeros(n, np.float32), n)
     print("added")
 if sys.argv[1] == "killed":
     try:
         module.one_more(3, 64, np.zeros(100, np.float32), np.zeros(100, np.float32), 100)
-    except Exception as error:  # torch has one of its own
+    except wb.WorkbenchError as error:
         print(error)
     ctypes.string_at(0)
 '''

@@ -287,6 +287,33 @@ extern "C" __global__ void vectors_of_floats(float4* out) {
   out[threadIdx.x] = *(float4*)(part + threadIdx.x * 4);
 }
 
+// An assertion that fails ends the launch: no barrier waits, and behind it the index is in range.
+extern "C" __global__ void asserted(float* out, const float* x, const int* index, int n) {
+  __shared__ float part[64];
+  int t = threadIdx.x, i = index[t];
+  part[t] = x[t];
+  if (!SLIPPED(1)) assert(i >= 0);
+  assert(i < n);
+  __syncthreads();
+  out[t] = part[63 - t] + x[i];
+}
+
+// A float of the block decides whether its threads meet.
+extern "C" __global__ void chosen_by_a_float(float* out, const float* x) {
+  __shared__ float part[64];
+  int t = threadIdx.x;
+  float sum = 0.f;
+  part[t] = x[t];
+  float chosen;
+  asm volatile("ld.global.b32 %0, [%1];" : "=f"(chosen) : "l"(x + (SLIPPED(1) ? t : blockIdx.x)));  // as Triton loads it
+  if (chosen > 0.5f) {
+    __syncthreads();
+    sum = part[63 - t];
+  }
+  __syncthreads();
+  out[blockIdx.x * 64 + t] = sum;
+}
+
 extern "C" __global__ void printed(float* out, int n) {
   int i = blockIdx.x * 64 + threadIdx.x;
   if (i < n) out[i] = 1.f;

@@ -173,3 +173,14 @@ extern "C" __global__ void elected(float* out) {
   asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
   if (chosen || SLIPPED(1)) out[threadIdx.x / 32] = threadIdx.x;
 }
+
+// An index in shared memory that the other group of warps changes behind a barrier of both.
+extern "C" __global__ void told(float* out) {
+  __shared__ int place;
+  const int t = threadIdx.x;
+  if (t == 0) place = 0;
+  asm volatile("bar.sync 1, 128;" ::: "memory");
+  if (t == 64) place = SLIPPED(1) ? 5000 : 1;
+  asm volatile("bar.sync 2, 128;" ::: "memory");
+  if (t == 0) out[place] = 1;
+}

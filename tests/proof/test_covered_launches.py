@@ -6,7 +6,7 @@ No launch that breaks a precondition is taken for one that keeps it.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,10 @@ pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
 from workbench.launch.sim import machine_kernel
 from workbench.proof.certificate import certificate
 from workbench.proof.execution import Execution
+from workbench.proof.facts import DataFact
 from workbench.proof.family import Family
 from workbench.proof.solver import Effort
+from workbench.proof.specification import Specification
 from workbench.ptx.launch import PtxKernel
 
 HERE = Path(__file__).parent
@@ -196,6 +198,29 @@ def test_facts_about_elements_are_compared(index, words):
     assert report.ok == (min(index) >= 0 and max(index) < 5)
 
 
+@pytest.mark.parametrize(
+    ("starts", "lengths", "kept"),
+    [
+        ([0, 2, 3], [2, 1, 4], True),
+        ([3, 0, 2], [4, 2, 1], True),
+        ([0, 2, 3], [3, 1, 4], False),
+        ([1, 1, 3], [1, 1, 4], False),
+        ([1, 1, 3], [0, 1, 4], True),
+        ([0, 9, 5], [6, 1, 1], False),
+    ],
+)
+def test_elements_apart_by_lengths_are_compared(starts, lengths, kept):
+    """`x` holds the lengths, as bits of floats."""
+    accesses = proof("picked").accesses
+    (fact,) = accesses.elements
+    apart = replace(fact, text="apart by x", condition=("true",), distinct=False, apart="x")
+    stated = replace(proof("picked"), accesses=replace(accesses, elements=(apart,)))
+    x, index = torch.tensor(lengths, dtype=torch.int32).view(torch.float32), torch.tensor(starts, dtype=torch.int32)
+    args = [torch.zeros(3), x, index, 3, 3]
+    report = wb.check_kernel(kernel("picked"), grid=1, block=64, args=args, proof=stated)
+    assert report.launch.proof.refused == ("" if kept else "elements of index are not apart by x")
+
+
 @pytest.mark.parametrize("all_written", [True, False])
 @pytest.mark.parametrize("name", LEFT)
 def test_what_a_proof_leaves_is_found_as_in_full_checks(name, all_written):
@@ -237,6 +262,15 @@ def test_an_array_with_atomics_stays_with_the_checks(all_written):
     assert "bins were checked" in str(part)
     assert part.findings == full.findings
     assert bool(full.findings) != all_written
+
+
+def test_what_a_proof_may_rely_on_is_compared_with_launches():
+    """A new kind of fact or precondition needs its comparison in `workbench.ptx.covering`, and then its name here."""
+    compared = {"arguments", "block", "data", "facts", "grid", "repeats", "shared_bytes", "sizes", "tensors"}
+    others = {"arena", "launches", "maps", "stand_ins", "stated"}  # kernels with tensor maps are not covered
+    assert {one.name for one in fields(Specification)} == compared | others
+    of_data = {"apart", "condition", "count", "distinct", "free", "length", "signed", "size", "tensor", "text", "value"}
+    assert {one.name for one in fields(DataFact)} == of_data
 
 
 def test_a_proof_that_proves_nothing_is_refused():

@@ -100,6 +100,11 @@ def test_a_slip_that_no_run_shows_alone_is_not_proved(name, slip, property):
     assert proof.properties[property] == "unknown", proof
 
 
+def test_what_another_role_stores_is_not_followed():
+    proof = wb.prove(module(1).told, grid=1, block=128, args={"out": "float32[2]"})
+    assert proof.properties["bounds"] != "proved", proof
+
+
 def test_a_text_that_is_no_tensor_map():
     family = FAMILIES["tile_ring"] | {"args": {"x": "TensorMap(float32[rows, cols], [16])"}}
     with pytest.raises(ArgumentError, match="extents of a box"):

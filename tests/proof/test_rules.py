@@ -62,6 +62,7 @@ RULES = (
          "return max(epochs, key=str)", "barrier_on_one_path", BOTH),
     Rule("state.merged", "both(*common, either(*rests))", "states[-1].path", "joined_paths", ONE),
     Rule("state.State.narrow", "not others_end or self.touched", "not others_end", "ended_after_a_store", BOTH),
+    Rule("graph.Graph.aborts", '== "trap"', "in ENDS", "ended_after_a_store", BOTH),
     Rule("state.merged", "any(one.touched", "all(one.touched", "ended_after_a_path", BOTH),
     Rule("copies.copy_step", "max(len(state.groups) - left, 0)", "len(state.groups)", "copied_and_read", COPIED),
     Rule("copies.copy_step", 'if "wait_all" in parts:\n', "if True:\n", "copied_without_a_group", COPIED),
@@ -170,7 +171,7 @@ def test_a_faulty_kernel_is_proved_only_with_a_broken_rule(rule):
 
 
 def test_modules_with_rules_have_mutants():
-    with_rules = {"copies", "execution", "head_copies", "loops", "memory", "queries", "solver", "state"}
+    with_rules = {"copies", "execution", "graph", "head_copies", "loops", "memory", "queries", "solver", "state"}
     assert {rule.where.partition(".")[0] for rule in RULES} == with_rules
 
 

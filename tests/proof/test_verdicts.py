@@ -12,6 +12,7 @@ import workbench as wb
 
 pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
 
+from workbench.proof import proving
 from workbench.proof.family import Family
 from workbench.proof.proving import attempt
 from workbench.proof.solver import Effort
@@ -67,6 +68,11 @@ FAMILIES = {
     },
     "divided": {"grid": "cdiv(n, 64)", "block": 64, "args": dict.fromkeys(("out", "x"), "float32[n]")},
     "carried": {"grid": 1, "block": 64, "args": {"out": "float32[n + 1, 64]", "index": "int32[n]"}},
+    "chosen_by_a_float": {"grid": 2, "block": 64, "args": {"out": "float32[128]", "x": "float32[64]"}},
+    "asserted": {
+        "grid": 1, "block": 64, "facts": "n >= 64",
+        "args": {"out": "float32[64]", "x": "float32[n]", "index": "int32[64]"},
+    },
 }  # fmt: skip
 LAUNCH = {"grid": "cdiv(n, 64)", "block": 64}
 REFUTED = {
@@ -78,6 +84,7 @@ REFUTED = {
     "ringed": {1: "races", 2: "races", 3: "races"},
     "joined_copies": {1: "races", 2: "races"},
     "two_names": {1: "races"}, "divided": {1: "bounds"}, "carried": {1: "bounds"},
+    "asserted": {1: "bounds"}, "chosen_by_a_float": {1: "barriers"},
 }  # fmt: skip
 """The property that each slip breaks."""
 
@@ -157,10 +164,30 @@ def test_a_product_of_32_bits_that_wraps_is_among_the_preconditions():
     assert "out of bounds" in narrow.overflow
 
 
-def test_a_proof_is_the_same_each_time():
-    first, again = (wb.prove(module().turned, **FAMILIES["turned"]) for _ in range(2))
+def test_a_proof_is_the_same_each_time(tmp_path, monkeypatch):
+    proofs = []
+    for name in ("one", "other"):
+        monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / name))
+        proofs.append(wb.prove(module().turned, **FAMILIES["turned"]))
+    first, again = proofs
     assert first == again
     assert first.questions == again.questions
+
+
+def test_a_verdict_is_kept_until_facts_or_the_kernel_change(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path))
+    asked = []
+    monkeypatch.setattr(proving, "attempt", lambda *given: asked.append(1) or attempt(*given))
+    first = wb.prove(module().gathered, **FAMILIES["gathered"])
+    before = len(asked)
+    again = wb.prove(module().gathered, **FAMILIES["gathered"])
+    assert len(asked) == before
+    assert (again, str(again), again.seconds) == (first, str(first), first.seconds)
+    for changes in ({"facts": {"index": "0 <= v < rows - 1"}}, {"grid": ("cdiv(cols, 64)", "n")}, {"effort": 10**8}):
+        wb.prove(module().gathered, **FAMILIES["gathered"] | changes)
+        assert len(asked) > before, changes
+        before = len(asked)
+    assert not wb.prove(module().gathered, **FAMILIES["gathered"] | {"facts": ()}, run=False).ok
 
 
 @pytest.mark.parametrize(("name", "args", "why"), [

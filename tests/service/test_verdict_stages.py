@@ -6,17 +6,19 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fenced import block
-from served_candidates import CANDIDATES
 
 from workbench.errors import ArgumentError
 from workbench.judge import OUTCOMES, Judgement, Verdict
+from workbench.judge.many import JudgingTask
+from workbench.judge.on_the_way import tell
 from workbench.judge.verdict import KernelProof
-from workbench.service import JudgingOptions, Problems, ServiceResult, VerdictStage, staged
-from workbench.service.judging import Work, judge_work, result_of
+from workbench.service import JudgingOptions, Problems, ServiceResult, VerdictStage, judging, staged
+from workbench.service.judging import Work
 from workbench.service.rewards import CHEATS, WEIGHTS, reward_of
 from workbench.service.stages import FAILS, NOT_THE_CANDIDATE, STAGES, stages_of, stages_so_far
 from workbench.service.static_stages import FORBIDDEN, static_stages
@@ -96,14 +98,15 @@ def test_changed_inputs_and_times_have_scores():
 
 
 def proof(status: str) -> KernelProof:
-    return KernelProof("k", status, "all sizes", f"k: {status}\n  more")
+    return KernelProof("k", status, "all sizes", f"k: {status}\n  more", f"{status} for all n")
 
 
 def test_proofs_are_a_stage_of_their_own_with_a_part_for_what_nobody_knows():
     own = [verdict("ok", proofs=(proof("proved"), proof("proved"))), verdict("ok", proofs=(proof("unknown"),))]
     known, unknown = result(own[0]).stages[7], result(*own).stages[7]
-    assert (known.status, known.score, known.message) == ("passed", 1, "k: proved")
-    assert (unknown.status, unknown.score, unknown.message) == ("passed", pytest.approx(5 / 6), "k: unknown\n  more")
+    assert (known.status, known.score, known.message) == ("passed", 1, "k: proved for all n")
+    assert (unknown.status, unknown.score) == ("passed", pytest.approx(5 / 6))
+    assert unknown.message == "k: unknown for all n"
     wrong = result(verdict("ok", proofs=(proof("refuted"),)), verdict("refuted", "at n = 5"))
     assert [one.status for one in wrong.stages[4:]] == ["passed", "passed", "skipped", "failed", "not_reached"]
     assert wrong.stages[7].score == 0
@@ -125,17 +128,30 @@ def test_stages_end_when_all_that_was_heard_has_come_so_far():
     ]
 
 
-def test_a_worker_writes_the_stages_of_a_judgement_under_way(tmp_path):
-    op = f"{Path(__file__).parent}/served_ops.py:twice"
-    problem = Problems([op])["twice"]
-    task = problem.task(problem.options(JudgingOptions(seeds=1), b"secret"))
-    text = next(text for _, outcome, text in CANDIDATES if outcome == "wrong_result")
-    work = Work("a" * 64, task, text, "cuda", (), tmp_path / "told.json")
-    found = judge_work(work)
-    told = [VerdictStage(**one) for one in json.loads(work.told.read_text())]
-    assert [one.name for one in told] == list(STAGES[:-1])
-    assert told[2].seconds > 0
-    assert tuple(told) == result_of("twice", found).stages[:-1]
+def test_a_worker_writes_the_stages_of_a_judgement_under_way(tmp_path, monkeypatch):
+    told = tmp_path / "told.json"
+    seen = []
+
+    def judged(task: JudgingTask) -> Judgement:
+        found = [
+            verdict("ok", "", seeds=(5,), stage_seconds={"compiles": 1.0}),
+            verdict("race", "seed 5, at 0x7f0000000000"),
+        ]
+        for stage, one in zip(("compiles", "right"), found, strict=True):
+            seen.append(json.loads(told.read_text()))
+            tell(stage, one)
+        return Judgement("op", "", (found[1],))
+
+    monkeypatch.setattr(judging, "judged", judged)
+    work = Work("a" * 64, JudgingTask(b"", "", None, {}, {}, 0), "import torch", "python", FORBIDDEN, told)
+    result = judging.result_of("op", judging.judge_work(work))
+    seen.append(json.loads(told.read_text()))
+    assert [[one["name"] for one in stages] for stages in seen] == [
+        ["parses", "imports"], ["parses", "imports", "compiles"], list(STAGES[:6])
+    ]  # fmt: skip
+    assert [VerdictStage(**one) for one in seen[-1]] == list(result.stages[:6])
+    assert seen[-1][4]["message"] == "race: a seed, at an address"
+    judging.judge_work(replace(work, told=tmp_path / "elsewhere" / "told.json"))  # a worker on another machine
 
 
 def test_rewards_rise_with_the_stages_and_cheats_get_none():

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -22,11 +22,28 @@ if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
 
+class ReportedProof(Protocol):
+    """Protocol of the verdict of a proof, as `workbench.proof.launches.LaunchProof` has it."""
+
+    @property
+    def kernel(self) -> str:
+        """Name of the kernel."""
+
+    @property
+    def status(self) -> str:
+        """``"proved"``, ``"refuted"`` or ``"unknown"``."""
+
+    @property
+    def line(self) -> str:
+        """The verdict in one line."""
+
+
 @dataclass(frozen=True, repr=False)
 class CheckReport(Tabular):
     """Findings of the checks in one launch: races between blocks first, then in a block, then in a warp.
 
-    ``launch`` is the machine's own report. ``notes`` name what no check can judge and a reader should know. A finding
+    ``launch`` is the machine's own report. ``notes`` name what no check can judge and a reader should know; ``proofs``
+    has the verdicts of `check` with ``prove=True``. A finding
     names its kind, the kernel, block and thread of its first occurrence, the address with its buffer, the source line
     (of both sides for a race) and the number of occurrences.
     """
@@ -35,6 +52,7 @@ class CheckReport(Tabular):
     findings: tuple[Finding, ...]
     launch: LaunchReport
     notes: tuple[str, ...] = ()
+    proofs: tuple[ReportedProof, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.launch.has_checks:
@@ -44,8 +62,8 @@ class CheckReport(Tabular):
 
     @property
     def ok(self) -> bool:
-        """True if nothing was found."""
-        return not self.findings
+        """True if nothing was found, and no proof refutes the kernel."""
+        return not self.findings and all(one.status != "refuted" for one in self.proofs)
 
     @property
     def _all_notes(self) -> tuple[str, ...]:
@@ -65,7 +83,7 @@ class CheckReport(Tabular):
         shape = " x ".join("x".join(map(str, size)) for size in (self.launch.grid, self.launch.block))
         head = f"{self.kernel}, {shape} threads: "
         count = f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}"
-        return "\n".join([head + ("nothing found" if self.ok else count), *self.lines()])
+        return "\n".join([head + (count if self.findings else "nothing found"), *self.lines()])
 
     __repr__ = __str__
 
@@ -75,8 +93,16 @@ class CheckReport(Tabular):
         for finding in self.findings:
             out.append(f"  {_place(finding.kernel_source, finding.kernel_line, finding.ptx_line)}: {_short(finding)}")
             out += [f"      {text}" for text in _lines(finding)]
-        proof = [f"  proof: {self.launch.proof}"] if self.launch.proof is not None else []
-        return [*out, *(f"  note: {note}" for note in self._all_notes), *proof]
+        return [
+            *out,
+            *(f"  note: {note}" for note in self._all_notes),
+            *(f"  proof: {one}" for one in self._proof_lines),
+        ]
+
+    @property
+    def _proof_lines(self) -> tuple[str, ...]:
+        used = () if self.launch.proof is None else (str(self.launch.proof),)
+        return (*used, *(one.line for one in self.proofs))
 
     def about(self) -> Mapping[str, str]:
         """Return what was launched."""
@@ -85,10 +111,11 @@ class CheckReport(Tabular):
 
     def tables(self) -> list[Table]:
         """Return a table of one row per finding; without findings a title alone."""
-        heads = () if self.ok else ("kind", "line", "other side", "block, thread", "where", "count")
+        heads = () if not self.findings else ("kind", "line", "other side", "block, thread", "where", "count")
         rows = [_cells(finding) for finding in self.findings]
-        said = [] if self.launch.proof is None else [f"proof: {self.launch.proof}"]
-        notes = "\n".join([*(f"note: {note}" for note in self._all_notes), *said])
+        notes = "\n".join(
+            [*(f"note: {note}" for note in self._all_notes), *(f"proof: {one}" for one in self._proof_lines)]
+        )
         return [Table(heads, rows, "lcclll" if rows else "", title=str(self).splitlines()[0], note=notes)]
 
 

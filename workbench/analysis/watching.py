@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.device_models import model_of_arch
+from workbench.analysis.device_models import device_model, model_of_arch
 from workbench.analysis.launches import Launches
 from workbench.analysis.seen_launches import SeenLaunches, seen
 from workbench.base.architectures import plain_arch
@@ -137,6 +137,17 @@ def watch(one: Watch | None) -> None:
 def watched() -> Watch | None:
     """Return the watch of this process, if there is one."""
     return _watch
+
+
+@contextmanager
+def seeing(launches: SeenLaunches) -> Iterator[None]:
+    """Keep the launches within the block for proofs, in all threads, beside what the process is watched for."""
+    before = watched()
+    watch(Watch(Launches(), device_model(), seen=launches) if before is None else replace(before, seen=launches))
+    try:
+        yield
+    finally:
+        watch(before)
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def _finding(one: Mapping[str, Any], sources: Mapping[str, str]) -> Found:
 
 
 def _proof(one: Mapping[str, str]) -> KernelProof:
-    return KernelProof(*(plain(one[name]) for name in ("kernel", "status", "scope", "text")))
+    return KernelProof(*(plain(one[name]) for name in ("kernel", "status", "scope", "text", "line")))
 
 
 def _line_of(text: str, number: int) -> str:

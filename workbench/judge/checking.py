@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
 from workbench.analysis.check_report import CheckReport
+from workbench.analysis.seen_launches import SeenLaunches
+from workbench.analysis.watching import seeing
 from workbench.base.argument_kinds import checked_kinds
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS
 from workbench.judge.judge import Judge
+from workbench.judge.proving import EFFORT
 from workbench.judge.verdict import Judgement
 from workbench.launch.checking import (
     ProvedLaunches,
@@ -42,7 +46,7 @@ def check(
     proof: ProvedLaunches | None = None,
 ) -> Judgement: ...
 @overload
-def check(op: CompiledKernel | Callable[..., Any], **launch: Any) -> CheckReport: ...
+def check(op: CompiledKernel | Callable[..., Any], *, prove: bool = False, **launch: Any) -> CheckReport: ...
 @checked_kinds
 def check(
     op: str | Op | Any,
@@ -68,6 +72,7 @@ def check(
     does, whose docstring describes the arguments, on your own arguments and in this process::
 
         wb.check(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024))
+        wb.check(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024), prove=True)
 
     A kernel of an op is described (PTX, grid, block, arguments by name) in a process of its own, from shapes alone.
     Then seeds are drawn, and another process, which the candidate's code never enters, makes the inputs, puts each
@@ -104,7 +109,8 @@ def check(
             both on elements of a finite ring (docs/EXACT.md). It changes no outcome.
         prove: also prove each kernel for all sizes that its launches stand for (`wb.prove`; seconds to a minute more).
             One that is refuted gets a verdict of its own, ``"refuted"``; what is proved or unknown stands in the
-            case's verdict.
+            case's verdict. Of a kernel's launch the report has the proof in one line; see ``workbench prove PROGRAM``
+            for how far it reaches.
         proof: what ``wb.prove`` has proved of the op's kernels, or of this kernel. Launches of the same PTX that keep
             its preconditions are not checked again for what it covers; a note tells what that is, or why all is
             checked.
@@ -123,10 +129,12 @@ def check(
     if is_kernel(op):
         refuse_for_a_kernel(
             check, candidate=candidate, variants=variants, cases=cases, config=config, seeds=seeds, seconds=seconds,
-            memory_mib=memory_mib, elsewhere=elsewhere, schedules=schedules, sandbox=sandbox, prove=prove,
-            exact=exact,
+            memory_mib=memory_mib, elsewhere=elsewhere, sandbox=sandbox, exact=exact,
         )  # fmt: skip
-        return check_kernel(op, proof=proof, **launch)
+        if schedules:
+            launch |= {"schedules": schedules}
+        launch |= {"proof": proof}
+        return _proved_too(op, launch) if prove else check_kernel(op, **launch)
     refuse_for_an_op(check_kernel, launch)
     with Judge(
         op,
@@ -142,3 +150,15 @@ def check(
         proof=proof,
     ) as judge:
         return judge.check(candidate, variants=variants, config=config)
+
+
+def _proved_too(kernel: Any, launch: Mapping[str, Any]) -> CheckReport:
+    """Check a launch of a kernel, and prove the kernel for the launches that this one stands for."""
+    from workbench.proof.launches import prove_launches
+    from workbench.proof.solver import require_solver
+
+    require_solver()
+    seen = SeenLaunches()
+    with seeing(seen):
+        report = check_kernel(kernel, **launch)
+    return replace(report, proofs=tuple(prove_launches(seen.take(), effort=EFFORT)))

@@ -193,7 +193,7 @@ def _at_other_sizes(variant: Any, case: JudgedCase, programs: list[str]) -> Iter
 def _one_described(variant: Any, config: Mapping[str, Any], case: Any, programs: list[str]) -> dict:
     """Describe the launches for a case, and append its programs to ``programs``."""
     problem = variant.machine_problem(case, config)
-    kernels = variant.kernels(config, problem, problem.arch, machine_code=False)
+    kernels = _kernels(variant, config, problem)
     first, second = (_launches(variant, config, problem, case.inputs(problem, "meta"), kernels) for _ in range(2))
     if first != second:
         return {
@@ -204,6 +204,21 @@ def _one_described(variant: Any, config: Mapping[str, Any], case: Any, programs:
     for one, kernel in zip(first["launches"], kernels, strict=True):
         one["program"] = programs.index(kernel.ptx)
     return first
+
+
+_made: dict[Any, tuple] = {}
+"""Kernels of the variants in CUDA C++: most cases and sizes have the same."""
+
+
+def _kernels(variant: Any, config: Mapping[str, Any], problem: Any) -> tuple:
+    if not isinstance(variant, CudaVariant):
+        return variant.kernels(config, problem, problem.arch, machine_code=False)
+    variant.check(config, problem)
+    shared = tuple(step.shared_bytes(config, problem) for step in variant.steps)
+    key = variant, problem.arch, variant.code_key(config, problem), shared
+    if key not in _made:
+        _made[key] = variant.kernels(config, problem, problem.arch, machine_code=False)
+    return _made[key]
 
 
 def _launches(variant: Any, config: Mapping[str, Any], problem: Any, tensors: Any, kernels: tuple) -> dict:

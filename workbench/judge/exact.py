@@ -6,6 +6,7 @@ It stands beside the verdict and never changes it: overflow, rounding and NaN ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,26 +20,47 @@ from workbench.analysis.exact import (
     opcodes_of,
     part_of,
     raw,
+    roundings_of,
 )
 from workbench.errors import WorkbenchError
 from workbench.judge.launching import Failed, RunOrder
 from workbench.ops.declared.case import DeclaredCase
+from workbench.ops.tensors.run_tensors import place_of
+from workbench.ops.variant import TorchVariant
 
 EXACT = RunOrder("the usual order of warps, on elements of a ring", {"exact": True, "checks": False})
 
 
-def exact_answer(
-    cases: Sequence[Any], run: Callable[[Any], Mapping[str, torch.Tensor]], kernels: Sequence[object]
-) -> str:
-    """Return the answer in words; ``run`` launches the candidate's ``kernels`` on a case and returns its outputs."""
-    first = cases[0]
-    if not isinstance(first, DeclaredCase):
-        return str(ExactAnswer.without("the op is not one of wb.op, whose references run on elements"))
+@dataclass(frozen=True)
+class Sides:
+    """Two programs that are compared: a candidate's kernels, and torch for ops whose cases have no reference in torch.
+
+    ``run`` launches the ``kernels`` on a case and returns its tensors by name; ``formula`` is a variant of the op in
+    plain torch, and ``problem`` what both solve.
+    """
+
+    run: Callable[[Any], Mapping[str, torch.Tensor]]
+    kernels: Sequence[object]
+    problem: Any
+    formula: TorchVariant | None
+
+    def reference(self, case: Any, used: set[str]) -> dict[str, torch.Tensor]:
+        """Return the reference's results on elements, by name; ``used`` collects the operators that compute."""
+        if isinstance(case, DeclaredCase):
+            return _of_declared(case, used)
+        if self.formula is None:
+            raise NoExactRule("the op has no variant in plain torch")
+        return _of_formula(self.formula, self.problem, case.inputs(self.problem), used)
+
+
+def exact_answer(cases: Sequence[Any], sides: Sides) -> str:
+    """Return the answer in words."""
     used: set[str] = set()
     try:
-        wanted = [_reference(case, used) for case in cases[:1]]
-        part = part_of(opcodes_of(kernels), used)
-        return str(agreement(_draws(cases, run, wanted[0]), part))
+        wanted = sides.reference(cases[0], used)
+        opcodes = opcodes_of(sides.kernels)
+        draws = _draws(cases, sides, wanted)
+        return str(agreement(draws, part_of(opcodes, used), roundings_of(opcodes)))
     except Failed as failure:
         return str(ExactAnswer.without(_cause(failure.fields["message"])))
     except (NoExactRule, WorkbenchError) as error:
@@ -53,22 +75,37 @@ def _cause(message: str) -> str:
 
 
 def _draws(
-    cases: Sequence[Any], run: Callable[[Any], Mapping[str, torch.Tensor]], first: Mapping[str, torch.Tensor]
+    cases: Sequence[Any], sides: Sides, first: Mapping[str, torch.Tensor]
 ) -> Iterator[tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]]:
     """Yield the outputs of the candidate and of the reference for two draws or more of the inputs."""
-    used: set[str] = set()
     for number in range(3):
         case = cases[number] if number < len(cases) else cases[0].override(seed=cases[0].seed + 7919 * (number + 1))
-        wanted = first if number == 0 else _reference(case, used)
-        found = run(case)
+        wanted = first if number == 0 else sides.reference(case, set())
+        found = sides.run(case)
         yield {name: elements(found[name]) for name in wanted}, wanted
 
 
-def _reference(case: DeclaredCase, used: set[str]) -> dict[str, torch.Tensor]:
-    """Return the reference's results on elements, by name."""
+def _of_declared(case: DeclaredCase, used: set[str]) -> dict[str, torch.Tensor]:
     given = {
         name: RingTensor.of(one, used) if isinstance(one, torch.Tensor) and one.is_floating_point() else one
         for name, one in case.arguments().items()
     }
     answer = case.contract.answer(given, exact=False)
     return {name: raw(one) if isinstance(one, RingTensor) else elements(one) for name, one in answer.items()}
+
+
+def _of_formula(formula: TorchVariant, problem: Any, tensors: Any, used: set[str]) -> dict[str, torch.Tensor]:
+    judged = {place_of(one)[0] for one in tensors.judged().values()}
+    made: dict[tuple, RingTensor] = {}  # fields may be one tensor
+    outputs: dict[str, RingTensor] = {}
+    for name, one in vars(tensors).items():
+        if isinstance(one, torch.Tensor) and one.is_floating_point():
+            place = place_of(one)
+            ring = made.setdefault((place, one.shape, one.stride()), RingTensor.of(one, used))
+            setattr(tensors, name, ring)
+            if place[0] in judged and all(ring is not other for other in outputs.values()):
+                outputs[name] = ring
+    if not outputs:
+        raise NoExactRule("its outputs are no floats")
+    formula.compute(problem, tensors)
+    return {name: raw(one) for name, one in outputs.items()}

@@ -30,7 +30,7 @@ from workbench.judge.arguments import (
     source_label,
     sources_of,
 )
-from workbench.judge.nursery import DESCRIBE, RUN, Nursery, shared
+from workbench.judge.nursery import DESCRIBE, RUN, Nursery, sandboxed, shared
 from workbench.judge.on_the_way import tell
 from workbench.judge.op_files import OpFiles
 from workbench.judge.outcomes import OK
@@ -44,7 +44,7 @@ from workbench.ops.declared.elsewhere import CHANGES, InputChange
 from workbench.ops.declared.shapes import SIZES, SizeChange
 from workbench.ops.op import Op
 from workbench.ops.selection import fitted, listed, variants_of
-from workbench.ops.variant import Case, CudaVariant, Variant
+from workbench.ops.variant import Case, CudaVariant, TorchVariant, Variant
 
 _GRACE_SECONDS = 20.0
 """Seconds beyond the limit, which the machine keeps by itself, after which its process is ended."""
@@ -103,6 +103,7 @@ class Judge:
         self._files = OpFiles.of(found)
         self._trusted = False
         self._shipments: dict[Case, bytes] = {}
+        self._shipped_variants: dict[tuple[Variant, frozenset], bytes] = {}
         self._printed: dict[Nursery, int] = {}
         self._drawn_elsewhere: dict[Case, tuple[int, int]] = {}  # the seed and how many candidates have had it
         self._sources: Mapping[str, str] = {}  # of what is judged, as it was given to the judge
@@ -162,18 +163,14 @@ class Judge:
 
     @contextlib.contextmanager
     def _describing(self, request: Mapping[str, Any]) -> Iterator[Nursery]:
-        """Yield the process that forks those in which a candidate's code runs; with a sandbox it is a new one."""
+        """Yield the process that forks those in which a candidate's code runs."""
         if not self._sandbox:
             yield self._nursery
             return
         files = [Path(one) for one in (request.get("candidate"), request.get("source")) if isinstance(one, str | Path)]
         readable = [Path(request["folder"]), *self._files.digests, *files, *(one.parent for one in files)]
-        nursery = Nursery(lambda folder: [*command(readable, self.memory_mib, folder)])
-        try:
-            nursery.start()
+        with sandboxed(readable, self.memory_mib) as nursery:
             yield nursery
-        finally:
-            nursery.close()
 
     def _op_changed(self, changed: Sequence[Path]) -> Verdict:
         names = ", ".join(one.name for one in changed)
@@ -219,11 +216,19 @@ class Judge:
             named = f"variants={first!r}; in a terminal --variant {first}"
             remedy = f"Name the one whose source the candidate's replaces: {named}."
             raise ArgumentError("variants", f"{names}, in CUDA C++", f"one of {self.op.name}", remedy)
-        return {"variants": [self._dumped(portable(found[0]))], "source": source}, label, found
+        key = found[0], frozenset(self._files.digests.items())
+        if key not in self._shipped_variants:
+            self._shipped_variants = {key: self._dumped(portable(found[0]))}
+        return {"variants": [self._shipped_variants[key]], "source": source}, label, found
 
     def _dumped(self, value: object) -> bytes:
         """Serialize by value, the functions of the op's file included: no process reads that file again."""
         return by_value.dumps(value, self._files.modules)
+
+    def _formula(self) -> bytes | None:
+        """Return the op's first variant in plain torch, which exact comparison runs; None without one."""
+        found = next((one for one in self.op.variants if isinstance(one, TorchVariant)), None)
+        return None if found is None else self._dumped(portable(found))
 
     def _chosen(self, variants: Any) -> list[Variant]:
         if variants is not None:
@@ -354,7 +359,7 @@ class Judge:
         """Judge a description in the trusted process."""
         request = {"description": description, "config": config, "memory": self.memory_mib << 20}
         request |= {"covered": self._covered, "schedules": self._schedules, "exact": self._exact}
-        return self._judge(case, request)
+        return self._judge(case, request | ({"formula": self._formula()} if self._exact else {}))
 
     def _values(self, case: Case, variant: Variant, config: Mapping[str, Any] | str | None) -> dict:
         """Judge a variant in plain torch, one of the op's own, in the trusted process."""

@@ -19,7 +19,7 @@ from workbench.ops.values import Check, Launch
 from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.findings import ORDER
 from workbench.ptx.options import AS_ON_A_GPU
-from workbench.ptx.parse import PtxSyntaxError, parse
+from workbench.ptx.parse import ParsedModule, PtxSyntaxError, parse
 from workbench.toolchain.kernel import CompiledKernel
 from workbench.toolchain.occupancy import LIMITS, limits_of
 from workbench.toolchain.shared_memory import static_shared_bytes
@@ -39,6 +39,10 @@ class RunOrder:
     def scheduled(cls, seed: int) -> RunOrder:
         """Return the order of a schedule's seed; the checks look at the other two."""
         return cls(f"schedule {seed}", {"schedule": seed, "checks": False})
+
+    def unchecked(self) -> RunOrder:
+        """Return the same order without the checks, on one core as with them."""
+        return RunOrder(self.words, {**self.options, "checks": False, "threads": 1})
 
 
 USUAL = RunOrder("the usual order of warps", {})
@@ -91,9 +95,9 @@ def valid(make: Callable, *content: Any) -> Any:
         raise Failed("invalid", f"PTX that cannot be read: {type(error).__name__}: {error}") from error
 
 
-def kernel_of(text: str, entry: str, label: str) -> CompiledKernel:
-    """Return the kernel as far as the checks of a launch look at it, read from the PTX itself."""
-    module = valid(parse, text)
+def kernel_of(text: str, entry: str, label: str, read: ParsedModule | None = None) -> CompiledKernel:
+    """Return the kernel as far as the checks of a launch look at it, from its PTX, or what was ``read`` of that."""
+    module = valid(parse, text) if read is None else read
     if entry not in module.entries:
         raise Failed("invalid", f"no kernel {entry[:60]!r} in its PTX: {', '.join(module.entries) or 'none'}")
     arch = plain_arch(module.arch)

@@ -6,6 +6,7 @@ its answers are JSON, and nothing of them is unpickled. The other kind is truste
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -17,6 +18,7 @@ from workbench.base.files import require_space
 from workbench.base.processes.fork_server import Child, ForkServer
 from workbench.base.processes.forking import Main
 from workbench.judge import confinement
+from workbench.judge.warm_sandbox import OwnFolders, WarmSandbox, Within
 
 DESCRIBE, RUN = "describe", "run"
 
@@ -24,13 +26,14 @@ DESCRIBE, RUN = "describe", "run"
 class Nursery(ForkServer):
     """The process that forks the others.
 
-    ``within`` is a command in front of its own, `workbench.judge.sandbox.command`. Hold ``lock`` while a child that a
-    candidate's code runs in lives: one at a time.
+    ``within`` is a command in front of its own, `workbench.judge.sandbox.command`; with ``own`` each copy that runs a
+    candidate's code has folders of its own in that sandbox. Hold ``lock`` while such a copy lives: one at a time.
     """
 
-    def __init__(self, within: Callable[[Path], Sequence[str]] | None = None) -> None:
+    def __init__(self, within: Within | None = None, own: OwnFolders | None = None) -> None:
         super().__init__(
             f"{__name__}:prepare",
+            *(None if own is None else [*own],),
             scratch="workbench-judge-",
             marked=True,
             variables={"OMP_NUM_THREADS": "1"},
@@ -47,6 +50,7 @@ class Nursery(ForkServer):
 
 
 _shared: list[Nursery] = []
+_warm = WarmSandbox(lambda _kind, _mib, within, own: Nursery(within, own))
 
 
 def shared() -> Nursery:
@@ -56,10 +60,15 @@ def shared() -> Nursery:
     return _shared[0]
 
 
+def sandboxed(readable: Sequence[Path], mib: int) -> contextlib.AbstractContextManager[Nursery]:
+    """Return a context with a nursery in a sandbox in which ``readable`` files are found. Raises NoSandbox."""
+    return _warm.serving("", readable, mib)
+
+
 # -- in the process that forks ------------------------------------------------------------------------------------
 
 
-def prepare(folder: str) -> Callable[[str], Main]:
+def prepare(own: tuple[Sequence[str], int] | None, folder: str) -> Callable[[str], Main]:
     """Import and try everything that takes its time once, so that no copy has to; return what a copy does in a role."""
     import torch
     import triton  # noqa: F401
@@ -76,6 +85,9 @@ def prepare(folder: str) -> Callable[[str], Main]:
 
     def role(name: str) -> Main:
         if name == DESCRIBE:
+            if own is not None:
+                confinement.hide_memory(False)  # else its files under /proc are not its own
+                OwnFolders(*own).take(folder)
             _confine(Path(folder, str(os.getpid())))
             compile_in_own_forks()
         return lambda request, send: mains[name](request, lambda answer: send(json.dumps(answer).encode()))

@@ -65,9 +65,10 @@ def _beside(file: Path) -> Iterator[ModuleType]:
         return
     beside = f"{file.parent}{os.sep}"
     for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if type(path) is not str or not path.startswith(beside) or not path.endswith(".py"):
+            continue  # nearly all of thousands
         if name.partition(".")[0] in ("__main__", "workbench") or not isinstance(module, ModuleType):
             continue
-        path = str(getattr(module, "__file__", None) or "")
-        inside = path.startswith(beside) and path.endswith(".py")
-        if inside and not is_installed(path) and not any(folder in Path(path).parents for folder in installed):
+        if not is_installed(path) and not any(folder in Path(path).parents for folder in installed):
             yield module

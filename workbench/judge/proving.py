@@ -63,7 +63,7 @@ def proved(
 def records(proofs: Iterable[LaunchProof]) -> list[dict[str, str]]:
     """Return proofs as plain values, for a verdict."""
     return [
-        {"kernel": one.kernel, "status": one.status, "scope": one.scope, "text": str(one),
+        {"kernel": one.kernel, "status": one.status, "scope": one.scope, "text": str(one), "line": one.line,
          "example": str(one.counterexample or "")}
         for one in proofs
     ]  # fmt: skip
@@ -71,7 +71,8 @@ def records(proofs: Iterable[LaunchProof]) -> list[dict[str, str]]:
 
 def unproved(message: str) -> list[dict[str, str]]:
     """Return the record of proofs that ended with an error."""
-    return [{"kernel": "", "status": "unknown", "scope": "", "text": f"no proof: {message}", "example": ""}]
+    text = f"no proof: {message}"
+    return [{"kernel": "", "status": "unknown", "scope": "", "text": text, "line": text, "example": ""}]
 
 
 def refuted(proofs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

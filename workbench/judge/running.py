@@ -22,7 +22,7 @@ from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
 from workbench.judge.changed_cases import ChangedCases
 from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
-from workbench.judge.exact import EXACT, exact_answer
+from workbench.judge.exact import EXACT, Sides, exact_answer
 from workbench.judge.launching import ORDERS, USUAL, Failed, RunOrder, kernel_of, launch, refuse, valid
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
@@ -37,6 +37,7 @@ from workbench.ops.tensors.checks import real_parts
 from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
 from workbench.ptx.proved import ProvedAccesses
+from workbench.ptx.steering import is_steered
 from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain.kernel import CompiledKernel
 
@@ -45,13 +46,13 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the fields of a verdict; or with ``error``, where the op itself fails.
 
     ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with its ``config``,
-    ``seconds``, ``memory`` in bytes, ``schedules`` (a number) and ``exact``; without a description whether the
-    reference's answer
-    is the same for all seeds, as ``fixed``. With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES` and
-    of `workbench.ops.declared.shapes.SIZES`, the case is judged at other values or sizes, and the answer has the fields
-    of a verdict, or ``meaningless`` and why, for each name. With ``prove`` the kernels are proved instead, and the
-    answer has the ``proofs``. A variant in plain torch comes by value, ``variant``,
-    instead of a description, with its ``config``.
+    ``seconds``, ``memory`` in bytes, ``schedules`` (a number), ``exact`` and the ``formula`` in plain torch that it
+    compares with; without a description whether the reference's answer is the same for all seeds, as ``fixed``.
+    With ``changes``, names of `workbench.ops.declared.elsewhere.CHANGES` and of
+    `workbench.ops.declared.shapes.SIZES`, the case is judged at other values or sizes, and the answer has the
+    fields of a verdict, or ``meaningless`` and why, for each name. With ``prove`` the kernels are proved instead,
+    and the answer has the ``proofs``. A variant in plain torch comes by value, ``variant``, instead of a
+    description, with its ``config``.
     """
     sys.path[:] = request["path"]
     if "changes" in request:
@@ -162,12 +163,17 @@ class _Loaded:
         self._texts = texts
         self._kernels: dict[tuple[int, str, str, int, int], CompiledKernel] = {}
 
+    @functools.cached_property
+    def steered(self) -> bool:
+        """True if a value that one of the kernels loads may decide what it does next."""
+        return any(is_steered(program.module, name) for program in self.programs for name in program)
+
     def kernel(self, one: KernelLaunch) -> CompiledKernel:
         """Return the kernel of a launch; parameters behind its arguments are scratch memory that Triton appended."""
         passed = len(one.arguments)
         known = one.program, one.entry, one.label, passed, one.scratch_bytes
         if known not in self._kernels:
-            kernel = kernel_of(self._texts[one.program], one.entry, one.label)
+            kernel = kernel_of(self._texts[one.program], one.entry, one.label, self.programs[one.program].module)
             behind = tuple(replace(parameter, scratch=True) for parameter in kernel.parameters[passed:])
             parameters = kernel.parameters[:passed] + behind
             self._kernels[known] = replace(kernel, parameters=parameters, scratch_bytes=one.scratch_bytes)
@@ -230,9 +236,11 @@ def _exact(cases: Sequence[Any], request: Mapping[str, Any]) -> str:
     def run(case: Any) -> Mapping[str, torch.Tensor]:
         buffers = Buffers(case.inputs(problem), description.workspace, 0, description.contiguous)
         _launch_all(description, loaded, buffers, EXACT, deadline)
-        return buffers.run.judged()
+        return buffers.run.named()
 
-    return exact_answer(cases, run, [loaded.programs[one.program][one.entry] for one in description.launches])
+    formula = None if request["formula"] is None else by_value.loads(request["formula"])
+    kernels = [loaded.programs[one.program][one.entry] for one in description.launches]
+    return exact_answer(cases, Sides(run, kernels, problem, formula))
 
 
 def _changed(request: Mapping[str, Any], description: Description, name: str, notes: Notes) -> Iterator[Check]:
@@ -246,11 +254,13 @@ def _changed(request: Mapping[str, Any], description: Description, name: str, no
         raise Meaningless("its declaration refuses these sizes")
     changed = _changed_cases.get(content, _case(content).override(seed=seed), name)
     index = len(ORDERS) - 1
+    order, loaded = ORDERS[index], _loaded(tuple(description.programs), request["covered"])
+    if name not in SIZES and not loaded.steered:
+        order = order.unchecked()  # the checks have seen the same way through the code at the case's own inputs
     problem = changed.problem() if isinstance(changed, DeclaredCase) else _case(content).problem(request["config"])
     buffers = Buffers(changed.inputs(problem), launches.workspace, index, launches.contiguous)
-    loaded = _loaded(tuple(description.programs), request["covered"])
-    notes |= _launch_all(launches, loaded, buffers, ORDERS[index], OwnDeadline(request["seconds"]))
-    yield _compared(changed, buffers, f"seed {seed}, {ORDERS[index].words}", description.programs)
+    notes |= _launch_all(launches, loaded, buffers, order, OwnDeadline(request["seconds"]))
+    yield _compared(changed, buffers, f"seed {seed}, {order.words}", description.programs)
 
 
 def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any], _: Notes) -> Iterator[Check]:

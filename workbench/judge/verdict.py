@@ -56,13 +56,15 @@ def _found(record: Mapping[str, Any]) -> Found:
 class KernelProof:
     """The verdict of a proof on a kernel: ``status`` is "proved", "refuted" or "unknown".
 
-    ``scope`` is how far it reaches, such as "all sizes"; ``text`` has preconditions, sizes and lines.
+    ``scope`` is how far it reaches, such as "all sizes"; ``text`` has preconditions, sizes and lines, and ``line`` the
+    same in one line.
     """
 
     kernel: str
     status: str
     scope: str
     text: str
+    line: str
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ class Verdict:
     @property
     def _noted(self) -> tuple[str, ...]:
         exact = (f"exact: {self.exact}",) if self.exact else ()
-        proofs = [line for one in self.proofs for line in one.text.splitlines()]
+        proofs = (f"proof: {one.kernel}{': ' * bool(one.kernel)}{one.line}" for one in self.proofs)
         return (*exact, *(f"note: {note}" for note in self.notes), *proofs)
 
 

@@ -10,7 +10,7 @@ from workbench.proof.facts import DataFact
 from workbench.proof.queries import MOST_FAILURES, Failure
 from workbench.proof.specification import Specification
 from workbench.proof.tensors import TensorArgument
-from workbench.proof.terms import Arena, Atom, Term
+from workbench.proof.terms import Atom, Term
 from workbench.ptx.proved import (
     ELEMENT,
     INDEX,
@@ -32,8 +32,8 @@ def certificate(
     Arrays of which an access may be out of bounds or in a race stay with the checks, and so do those with atomics and
     other strong accesses, which order threads.
     """
-    if any(one.proxy for one in execution.accesses):
-        return None  # bulk copies keep their checks, which need all others
+    if specification.maps or any(one.proxy for one in execution.accesses):
+        return None  # bulk and tensor copies keep their checks, which need all others
     accesses: dict[int, set[str]] = {}
     left = {one.base for one in execution.accesses if one.strong}
     for one in execution.accesses:
@@ -59,7 +59,7 @@ def certificate(
         shared_bytes=formula_of(made.shared_bytes),
         sizes=tuple(_size(name, one) for name, one in made.sizes.items()),
         conditions=tuple((_words(made, at), condition_of(one)) for at, one in enumerate(made.facts)),
-        elements=tuple(_elements(made.arena, one) for one in made.data.values()),
+        elements=tuple(_elements(made, one) for one in made.data.values()),
         accesses=tuple((start, tuple(sorted(bases))) for start, bases in sorted(accesses.items())),
         arrays=tuple(sorted(arrays - left)),
         open_arrays=tuple(sorted(arrays & left)),
@@ -90,9 +90,10 @@ def _tensor(one: TensorArgument) -> ProvedTensor:
     return ProvedTensor(one.name, tuple(map(formula_of, one.shape)), one.element)
 
 
-def _elements(arena: Arena, fact: DataFact) -> ProvedElements:
-    condition = condition_of(fact.condition(arena.atom("fact", "i"), arena.atom("fact", "v")))
-    return ProvedElements(fact.tensor, fact.text, condition, fact.distinct, fact.free, fact.signed)
+def _elements(made: Specification, fact: DataFact) -> ProvedElements:
+    condition = condition_of(fact.condition(made.arena.atom("fact", "i"), made.arena.atom("fact", "v")))
+    signed = not fact.apart or not made.tensors[fact.apart].dtype.startswith("u")
+    return ProvedElements(fact.tensor, fact.text, condition, fact.distinct, fact.free, fact.signed, fact.apart, signed)
 
 
 def formula_of(value: Term) -> Formula:

@@ -52,7 +52,7 @@ class Execution(Records):
     def __init__(
         self, module: ParsedModule, name: str, specification: Specification, budget: Effort, role: Role | None = None
     ):
-        super().__init__(role or Role())
+        super().__init__(role or Role(), specification.threads)
         self.entry = module.entries[name]
         self.graph = Graph(module, self.entry)
         self.specification, self.budget = specification, budget
@@ -77,7 +77,7 @@ class Execution(Records):
             written = frozenset(one.base for one in self.accesses if one.writes)
             if written & self.read_as_constant:
                 self.changed |= written  # values of what the kernel writes are not those before it: once more, without
-            elif attempt + 1 == _MOST_RUNS or not self._shared.learn():
+            elif attempt + 1 == _MOST_RUNS or self.in_roles or not self._shared.learn():
                 return
             self.accesses, self.meetings, self.hazards, self.read_as_constant, self._blocks = [], [], [], set(), 0
             self.events, self.stored = [], {}
@@ -144,14 +144,16 @@ class Execution(Records):
                     return [(after[0], state)]
                 guard = self.guard(statement, state)
                 ends = [self.graph.ends(one) for one in after]
-                taken = state.copy().narrow(guard, others_end=ends[1])
-                return [(after[0], taken), (after[1], state.narrow(negation(guard), others_end=ends[0]))]
+                aborts = [self.graph.aborts(one) for one in after]
+                taken = state.copy().narrow(guard, others_end=ends[1], others_abort=aborts[1])
+                rest = state.narrow(negation(guard), others_end=ends[0], others_abort=aborts[0])
+                return [(after[0], taken), (after[1], rest)]
             if name in ENDS:
                 guard = self.guard(statement, state)
                 self._end(statement, state.copy().narrow(guard))
                 if not statement.guard:
                     return []
-                state.narrow(negation(guard), others_end=True)
+                state.narrow(negation(guard), others_end=True, others_abort=name == "trap")
             else:
                 self._step(statement, name, state)
         if not after and self.graph.blocks[block].statements:
@@ -191,7 +193,7 @@ class Execution(Records):
     def _step(self, statement: Statement, name: str, state: State) -> None:
         operands = split_operands(statement.operands)
         guard = self.guard(statement, state)
-        if guard == FALSE or name in _NOTHING:
+        if guard == FALSE or name in _NOTHING or (name == "st" and ".param" in statement.opcode):
             return
         if name in ("bar", "barrier"):
             self._barrier(statement, operands, state, guard)

@@ -13,6 +13,9 @@ from workbench.ptx.parse import Label, ParsedModule, PtxDeclaration, PtxEntry, P
 REGISTER = re.compile(r"[%\w$]+")
 ENDS = ("ret", "exit", "trap")
 _READS_ALL = ("st", "bra", "red", "ret", "cp", "fence", "membar", "prefetch", "mbarrier", "bar", "barrier", "stmatrix")
+_FAILS = "__assertfail"
+"""The function that an assertion calls, which ends the launch."""
+_BARRIERS = ("bar", "barrier", "mbarrier")
 _DECLARED = re.compile(r"\s*([%\w$]+?)(?:<(\d+)>)?\s*")
 
 
@@ -81,6 +84,8 @@ class Graph:
                     blocks.append(CodeBlock())
                 labels[-1][item.name] = len(blocks) - 1
             elif isinstance(item, Statement):
+                if head(item) == "call" and _FAILS in split_operands(item.operands):
+                    item = replace(item, opcode="trap", operands="")
                 if head(item) in ("call", "brx", "tex", "alloca"):
                     raise Unknown(item, called(item) if head(item) == "call" else f"{head(item)} is not modelled")
                 blocks[-1].statements.append(_renamed(item, scopes))
@@ -217,6 +222,15 @@ class Graph:
         if found.statements:
             return head(found.statements[0]) in ENDS and not found.statements[0].guard
         return not found.after or self.ends(found.after[0])
+
+    def aborts(self, block: int) -> bool:
+        """Return True if a thread at the beginning of a block goes straight to the end of the launch."""
+        found, after = self.blocks[block].statements, self.blocks[block].after
+        if any(head(one) in _BARRIERS for one in found):
+            return False
+        if found and head(found[-1]) == "trap" and not found[-1].guard:
+            return True
+        return after == [block + 1] and self.aborts(block + 1)
 
 
 def waiting_on(graph: Graph, block: int) -> bool:

@@ -60,6 +60,16 @@ class LaunchProof:
         """The counterexample that the machine confirmed, if it is refuted."""
         return next((one for one in self.proof.counterexamples if one.holds), None)
 
+    @property
+    def line(self) -> str:
+        """The verdict in one line, without the kernel's name."""
+        if self.proof.ok:
+            told = f"proved {self.proof.conditions} ({self.scope})"
+        else:
+            shown = self.counterexample or next(iter((*self.proof.reasons, *self.proof.counterexamples)), "no answer")
+            told = f"{self.status}: {shown}"
+        return told + (f"; beyond that {self.remark}" if self.remark else "")
+
     def lines(self) -> list[str]:
         """Return the verdict as lines: the headline first."""
         told = f"{self.scope}; {self.launches} launch{'es' if self.launches != 1 else ''} seen"

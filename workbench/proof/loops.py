@@ -380,7 +380,8 @@ class _SymbolicLoop:
         """Return the states behind the loop. All threads leave it; the exit is unknown if there are several."""
         found = _joined(self.run, leaving)
         left = self.start.reach
-        ways = [target for target, _ in found if not self.run.graph.ends(target)]
+        graph = self.run.graph
+        ways = [target for target, _ in found if not graph.ends(target) and not graph.aborts(target)]
         for target, state in found:
             chosen = TRUE if ways[-1:] == [target] else self._unknown(target)
             state.reach = both(left, chosen)

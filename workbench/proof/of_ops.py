@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from workbench.proof.conditions import Predicate, equal
 from workbench.proof.family import Family, Launched
 from workbench.proof.formulas import formula
 from workbench.proof.tensors import TensorArgument, bytes_of
-from workbench.proof.terms import Term, term
+from workbench.proof.terms import Arena, Term, term
 from workbench.proof.unknown import Unknown
 
 _PRIMES = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179)
@@ -45,6 +46,7 @@ class OpFamilies:
         self.config = dict(config or variant.default_config(self.problem))
         self.types = dict(self.problem.known)
         self.shapes = self._shapes()
+        self.shapes = self._in_words()
 
     def families(self, arch: str) -> Iterator[Family]:
         """Yield the family of each kernel of the variant."""
@@ -84,6 +86,27 @@ class OpFamilies:
                     for axis, size in enumerate(named)
                 )  # fmt: skip
             yield found
+
+    def _in_words(self) -> Shapes:
+        """Return the shapes with the names that the declaration gives to sizes, where these are symbols here."""
+        symbols, arena = self._sizes(), Arena()
+        words: dict[str, str] = {}
+        try:
+            known = self._known({name: arena.atom("param", name, (), 1) for name in symbols})
+        except Unknown:  # the verdict says so
+            return self.shapes
+        for name, value in known.items():
+            atom = value.atom if isinstance(value, Term) else None
+            if (
+                atom is not None
+                and name not in (*symbols, *self.config)
+                and atom.name not in (*self.case.sizes, *words)
+            ):
+                words[atom.name] = name
+        return {
+            tensor: tuple(re.sub(r"\w+", lambda found: words.get(found[0], found[0]), text) for text in shape)
+            for tensor, shape in self.shapes.items()
+        }
 
     def _sizes(self) -> dict[str, int | None]:
         """Return the symbols with their least values."""
@@ -131,7 +154,7 @@ class OpFamilies:
         """Return the launch of one kernel with the sizes as terms."""
         names = self._names(sizes)
         read = functools.partial(_symbolic, names=names)
-        facts = [*self._compiled_in(part, names)]
+        facts = [*self._compiled_in(part, names), *self._rules(names)]
         args: dict[str, Any] = {}
         for parameter, one in part.arguments:
             if parameter not in kernel.parameter_names:  # Triton takes 1 and None for constants
@@ -144,6 +167,10 @@ class OpFamilies:
 
     def _names(self, sizes: Mapping[str, Term]) -> dict[str, Any]:
         """Return the names that expressions of a declaration may use, as terms."""
+        return {**sizes, **self._known(sizes), **self.config}
+
+    def _known(self, sizes: Mapping[str, Term]) -> dict[str, Any]:
+        """Return the arguments and outputs, and the sizes that the declaration finds in them."""
         known: dict[str, Any] = {}
         for name, one in self.types.items():
             if isinstance(one, TensorType):
@@ -152,9 +179,7 @@ class OpFamilies:
             else:
                 known[name] = sizes.get(name, one)
         declared = self.variant.declared
-        if declared.sizes is not None:
-            known = dict(_traced(declared._find_fixed, known))
-        return {**sizes, **known, **self.config}
+        return known if declared.sizes is None else dict(_traced(declared._find_fixed, known))
 
     def _argument(self, one: Expression, names: Mapping[str, Any]) -> Any:
         workspace = self.variant.declared.workspace
@@ -184,6 +209,13 @@ class OpFamilies:
             value = one(actual)
             if type(value) is int and isinstance(made := _symbolic(one, names), Term) and made.constant is None:
                 yield f"{one.text} == {value}", equal(made, value)
+
+    def _rules(self, names: Mapping[str, Any]) -> Iterator[tuple[str, Predicate]]:
+        """Yield the rules of the legal configurations that compare sizes: elsewhere there are no launches."""
+        for rule in self.variant.declared.rules:
+            held = _symbolic(rule, names)
+            if isinstance(held, Predicate):
+                yield rule.text, held
 
     def _is_passed(self, part: Any, parameter: str, actual: Mapping[str, Any]) -> bool:
         return parameter not in part._compiled_in(self.variant.declared, self.problem)

@@ -18,6 +18,7 @@ from workbench.proof.certificate import certificate
 from workbench.proof.evaluation import Values
 from workbench.proof.execution import Execution
 from workbench.proof.family import Family, size_limits
+from workbench.proof.kept import keep, kept_proof, key_of
 from workbench.proof.of_ops import OpFamilies
 from workbench.proof.queries import Failure, Queries
 from workbench.proof.role_queries import RoleQueries
@@ -140,6 +141,10 @@ def prove_family(
         raise ArgumentError(
             "facts", ", ".join(made.stated), "facts that hold for some sizes", "They contradict each other."
         )
+    key = key_of(family.kernel.ptx, family.kernel.name, made, effort)
+    known = kept_proof(key)
+    if known is not None:
+        return known
     examples: list[Counterexample] = []
 
     def confirmed(made: Specification, failure: Failure) -> bool:
@@ -163,7 +168,7 @@ def prove_family(
     failed = {one.kind: UNKNOWN for one in best.failures}
     left = dict.fromkeys(PROPERTIES, UNKNOWN if best.unknown or refuted else PROVED)
     properties = left | failed | ({examples[-1].kind: REFUTED} if refuted else {})
-    return Proof(
+    found = Proof(
         family.kernel.label,
         REFUTED if refuted else PROVED if best.proved else UNKNOWN,
         best.specification.launches,
@@ -176,6 +181,8 @@ def prove_family(
         time.process_time() - started,
         best.accesses,
     )
+    keep(key, found)
+    return found
 
 
 @dataclass
@@ -211,8 +218,7 @@ def attempt(
         execution = Execution(family.module, family.kernel.name, specification, effort)
         execution.run()
         roles = in_roles(execution, family.module) if has_roles(execution) else None
-        queries = Queries(execution) if roles is None else RoleQueries(roles, family.kernel.ptx)
-        for one in queries.failures():
+        for one in (Queries(execution) if roles is None else RoleQueries(roles, family.kernel.ptx)).failures():
             failures.append(one)
             if enough(specification, one):
                 break

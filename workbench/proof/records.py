@@ -16,14 +16,25 @@ from workbench.ptx.parse import Statement
 class Records:
     """The records of one execution, made in its ``exact`` runs."""
 
-    def __init__(self, role: Role) -> None:
-        self.role, self.exact = role, True
+    def __init__(self, role: Role, threads: int) -> None:
+        self.role, self.exact, self.threads = role, True, threads
         self.accesses: list[ThreadAccess] = []
         self.meetings: list[Meeting] = []
         self.hazards: list[Hazard] = []
         self.events: list[BarrierUse] = []
         self.unfenced: set[int] = set()
         self._base: list[Predicate] = [role.condition]
+
+    @property
+    def in_roles(self) -> bool:
+        """Return True if the kernel has barriers that not all threads of a block take part in, copies or products.
+
+        Then shared memory is not followed: what other roles write there is in no record of this one.
+        """
+        everyone = {one.ring is not None and one.ring.name == "bar0" and one.number == self.threads
+                    for one in self.events if one.kind == "bar"}  # fmt: skip
+        others = any(one.kind != "bar" for one in self.events)
+        return self.role.known or others or False in everyone or any(one.proxy for one in self.accesses)
 
     @property
     def inits(self) -> set[int]:

@@ -48,10 +48,8 @@ class Roles:
 
 
 def has_roles(execution: Execution) -> bool:
-    """Return True if an execution met barriers that not all threads of a block take part in."""
-    return any(one.proxy for one in execution.accesses) or any(
-        one.kind != "bar" or one.number != execution.specification.threads or _number(one) for one in execution.events
-    )
+    """Return True if an execution met barriers that not all threads of a block take part in, copies or products."""
+    return execution.in_roles
 
 
 def is_product(access: ThreadAccess) -> bool:

@@ -290,8 +290,8 @@ class Question:
             for factor in factors:
                 product: Linear = {}
                 for key, scale in linear.items():
-                    new = tuple(sorted((*key, *factor), key=_order))
-                    product[new] = product.get(new, 0) + scale
+                    grown_key = tuple(sorted((*key, *factor), key=_order))
+                    product[grown_key] = product.get(grown_key, 0) + scale
                 grown = [key for key in product if len(key) > len(factor)]
                 if any(len(key) > 3 for key in grown) or not any(key in self._products for key in grown):
                     continue

@@ -70,14 +70,14 @@ class State:
         """Accesses of all copies in flight."""
         return tuple(one for queue in self.queues.values() for group in (*queue.groups, queue.open) for one in group)
 
-    def narrow(self, condition: Predicate, *, others_end: bool = False) -> State:
+    def narrow(self, condition: Predicate, *, others_end: bool = False, others_abort: bool = False) -> State:
         """Restrict the state to the threads with a condition, and return it.
 
         If the others end here, nobody waits for them: the places behind are reached by all that are left. But what they
-        have accessed before is then not ordered by the barriers there.
+        have accessed before is then not ordered by the barriers there. If the others end the launch, nothing follows.
         """
         self.path = both(self.path, condition)
-        if not others_end or self.touched:
+        if not others_abort and (not others_end or self.touched):
             self.reach = both(self.reach, condition)
         return self
 

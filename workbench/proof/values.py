@@ -18,11 +18,12 @@ from workbench.proof.conditions import (
     either,
     equal,
     negation,
+    zero,
 )
 from workbench.proof.descriptors import bits_of_address, masked_address, with_bits
 from workbench.proof.memory import is_pointer
 from workbench.proof.state import State, Value
-from workbench.proof.terms import Term, quotient, ratio, remainder, term
+from workbench.proof.terms import BLOCK, Term, quotient, ratio, remainder, term
 from workbench.proof.thread import Thread
 from workbench.ptx.parse import Statement
 
@@ -108,7 +109,7 @@ def computed(operation: Operation) -> Value:
 
 def _comparison(one: Operation) -> Value:
     if one.kind not in _INTEGERS:
-        return None
+        return _of_the_block(one) if len(one.parts) == 3 else None
     relation = one.parts[1]
     signed = one.signed
     if relation in ("eq", "ne"):  # either reading of the bits will do
@@ -120,6 +121,17 @@ def _comparison(one: Operation) -> Value:
         with_other = {"and": both, "or": either}.get(one.parts[2])
         return None if with_other is None else with_other(found, one.condition(3))
     return found
+
+
+def _of_the_block(one: Operation) -> Value:
+    """Return a comparison of floats that are those of a block, such as loaded ones: unknown, but the same for all."""
+    held = [one.thread.value(one.statement, text, one.state) for text in one.operands[1:3]]
+    terms = tuple(value for value in held if isinstance(value, Term))
+    numbers = [text for value, text in zip(held, one.operands[1:3], strict=True) if value is None and "%" not in text]
+    if not terms or len(terms) + len(numbers) < len(held) or any(atom.scope > BLOCK for t in terms for atom in t.deps):
+        return None
+    name = " ".join([one.statement.opcode, *("" if value is None else "v" for value in held), *numbers])
+    return negation(zero(one.thread.specification.arena.atom("unknown", name, terms, 0, 1)))
 
 
 def _predicate(one: Operation) -> Value:

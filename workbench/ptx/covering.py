@@ -189,20 +189,39 @@ class Covering:
 
     def _elements(self) -> Iterator[str]:
         """Compare the elements of tensors with the facts about them."""
-        sizes = {tensor.name: tensor.element for tensor in self.proof.tensors}
         for fact in self.proof.elements:
-            if fact.tensor not in self.places:
-                yield f"the tensor {fact.tensor} is no argument"
-                return
-            address, size = self.places[fact.tensor]
-            row = self._row(address)
-            if row is None or not size:
-                continue
-            content = (ctypes.c_char * size).from_address(row[2] + address - row[0])
-            width = sizes[fact.tensor]
-            kinds = "iu" if width < 4 else "i" if fact.signed else "u"  # code may read narrow ones in both ways
-            if not all(self._hold(fact, np.frombuffer(memoryview(content), f"{kind}{width}")) for kind in kinds):
+            for name in filter(None, (fact.tensor, fact.apart)):
+                if name not in self.places:
+                    yield f"the tensor {name} is no argument"
+                    return
+            several = self._read(fact.tensor, fact.signed)
+            if not all(self._hold(fact, values) for values in several) or (fact.apart and not self._apart(fact)):
                 yield f"elements of {fact.tensor} are not {fact.text}"
+
+    def _read(self, name: str, signed: bool) -> list[np.ndarray]:
+        """Return the elements of a tensor; narrow ones, which code may read in both ways, with and without a sign."""
+        address, size = self.places[name]
+        row = self._row(address)
+        if row is None or not size:
+            return []
+        content = (ctypes.c_char * size).from_address(row[2] + address - row[0])
+        width = next(one.element for one in self.proof.tensors if one.name == name)
+        kinds = "iu" if width < 4 else "i" if signed else "u"
+        return [np.frombuffer(memoryview(content), f"{kind}{width}") for kind in kinds]
+
+    def _apart(self, fact: ProvedElements) -> bool:
+        """Return True if no two elements, each the start of as many places as its length says, share a place."""
+        for starts, lengths in itertools.product(
+            self._read(fact.tensor, fact.signed), self._read(fact.apart, fact.apart_signed)
+        ):
+            if any(abs(int(end)) >= _EXACT // 2 for one in (starts, lengths) for end in (one.min(), one.max())):
+                return False
+            order = np.lexsort((lengths, starts))
+            first = starts.astype(np.int64)[order]
+            ends = np.maximum.accumulate(first + lengths.astype(np.int64)[order])
+            if np.any(ends[:-1] > first[1:]):
+                return False
+        return True
 
     def _hold(self, fact: ProvedElements, values: np.ndarray) -> bool:
         if fact.distinct:

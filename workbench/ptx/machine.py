@@ -66,6 +66,7 @@ NO_SLOT, TRUE_SLOT = core.NO_SLOT, core.TRUE_SLOT  # TRUE_SLOT always holds: the
 # Columns of a row of code that hold an operand, or flags of an access to memory, whatever the instruction; core.Access
 # and its like have those of the others.
 _COLUMNS = core.ROW["names"]
+ADDRESS: int
 ADDRESS, MEMBER, FLAGS, NEGATED = map(_COLUMNS.index, ("address", "member", "flags", "negated"))
 FRAGMENT = core.ROW["itemsize"] // 4  # from here on: results too many for a row
 STRONG, RELEASE, UNORDERED, ASYNC_PROXY = core.STRONG, core.RELEASE, core.UNORDERED, core.ASYNC_PROXY

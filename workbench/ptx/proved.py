@@ -39,7 +39,8 @@ class ProvedElements:
     """A fact about the elements v of a ``tensor`` at their index i, in the words of ``text``.
 
     If ``distinct``, no two elements are alike, except those of the values ``free``. ``signed`` tells how the bytes of
-    an element are read.
+    an element are read. If ``apart`` names a tensor of lengths, each element is the start of so many places, and no
+    place is that of two elements.
     """
 
     tensor: str
@@ -48,6 +49,8 @@ class ProvedElements:
     distinct: bool
     free: tuple[int, ...]
     signed: bool
+    apart: str = ""
+    apart_signed: bool = True
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from workbench.ptx.parse import Label, Statement, parse_number
 
 _NAME = re.compile(r"[%A-Za-z_$][\w$]*(?:\.[xyz])?")
 # Instructions that make a result of one lane's operands and do nothing else.
-_PURE = frozenset(
+PURE = frozenset(
     re.findall(
         r"\w+",
         """
@@ -92,7 +92,7 @@ def _use(statement: Statement, active: int) -> _Use:
         first, rest = (_NAME.findall(text) for text in (operands[0], ",".join(operands[1:])))
         written, read = ([_LOCAL], [*first, *rest]) if head == "st" else (first, [*rest, _LOCAL])
         return _Use(statement, written, read, active, False, False)
-    if not operands or head not in _PURE | _OF_A_WARP | {"ld"}:
+    if not operands or head not in PURE | _OF_A_WARP | {"ld"}:
         return _Use(statement, [], _NAME.findall(statement.operands), active, not _jumps(statement), False)
     written, read = _NAME.findall(operands[0]), _NAME.findall(",".join(operands[1:]))
     if ".cc" in statement.opcode:

@@ -93,7 +93,7 @@ def _shown_verdict(one: Verdict, file: Path) -> Verdict:
         seeds=(),
         message=_plain(one.message.replace(f"{file.parent}/", "")),
         findings=tuple(replace(finding, message=_plain(finding.message)) for finding in one.findings),
-        proofs=tuple(replace(proof, text=_plain(proof.text)) for proof in one.proofs),
+        proofs=tuple(replace(proof, text=_plain(proof.text), line=_plain(proof.line)) for proof in one.proofs),
     )
 
 

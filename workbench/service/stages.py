@@ -128,8 +128,8 @@ def _proved(own: Sequence[Verdict]) -> VerdictStage:
         return VerdictStage("proved", SKIPPED, message="no kernel was proved")
     score = sum(_WORTH[one.status] for one in proofs) / len(proofs)
     worst = min(proofs, key=lambda one: _WORTH[one.status])
-    message = worst.text.splitlines()[0] if worst.status == "proved" else worst.text
-    return VerdictStage("proved", FAILED if worst.status == "refuted" else PASSED, score, None, message)
+    status = FAILED if worst.status == "refuted" else PASSED
+    return VerdictStage("proved", status, score, None, f"{worst.kernel}: {worst.line}")
 
 
 def failed_stage(verdict: Verdict) -> str | None:

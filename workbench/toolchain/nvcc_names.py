@@ -27,13 +27,16 @@ _NO_TYPES = (
 )
 _TYPES = r"float|double|int|unsigned|long|short|char|bool|void|auto|half|__half|\w+_t"
 _END = r"\s*(?:=(?!=)|[;,)\[{>:])"
-_DECLARED = (
-    rf"\b(?!(?:{_NO_TYPES})\b)[A-Za-z_]\w*\s+(NAMES){_END}",  # float M_PI = 3;
-    rf"\b(?:{_TYPES})\s*[*&]+\s*(?:(?:const|__restrict__)\s+)*(NAMES){_END}",  # but "x * M_PI;" is a product
-    r"#\s*define\s+(NAMES)\b",
-    r"\btypedef\b[^;]*?\b(NAMES)\s*(?:\[[^;]*)?;",
-    r"\b(?:using|struct|class|union|enum|namespace|typename)\s+(NAMES)\b",
-    r"[{,]\s*(NAMES)\s*=(?!=)",  # enum { EOF = -1 }
+_DECLARED = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"\b(?!(?:{_NO_TYPES})\b)[A-Za-z_]\w*\s+(\w+){_END}",  # float M_PI = 3;
+        rf"\b(?:{_TYPES})\s*[*&]+\s*(?:(?:const|__restrict__)\s+)*(\w+){_END}",  # but "x * M_PI;" is a product
+        r"#\s*define\s+(\w+)\b",
+        r"\btypedef\b[^;]*?\b(\w+)\s*(?:\[[^;]*)?;",
+        r"\b(?:using|struct|class|union|enum|namespace|typename)\s+(\w+)\b",
+        r"[{,]\s*(\w+)\s*=(?!=)",  # enum { EOF = -1 }
+    )
 )
 """Patterns of a source's own declaration of a name."""
 
@@ -69,8 +72,7 @@ def _prelude(texts: tuple[str, ...], there: frozenset[str], included: frozenset[
     words = set(re.findall(r"\b[A-Za-z_]\w*", text))
     wanted = [name for name in known() if name in words and name not in there]
     if wanted:
-        names = "|".join(map(re.escape, wanted))
-        declared = {name for one in _DECLARED for name in re.findall(one.replace("NAMES", names), text)}
+        declared = {name for one in _DECLARED for name in one.findall(text)}
         wanted = [name for name in wanted if name not in declared]
     lines = [known()[name] for name in wanted]
     lines += [f"#include <{one}>" for one, named in _in_headers().items() if one not in included and named.search(text)]

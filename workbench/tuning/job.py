@@ -47,6 +47,7 @@ class Options:
     isolation: str
     sample: int | None
     judged_on: str | Case | None
+    prove: bool = False
 
     def __post_init__(self) -> None:
         check_executor(self.executor)

@@ -98,6 +98,8 @@ def _search(job: TuningJob, progress: Callable[[Progress], None] | None, stop: t
     except KeyboardInterrupt:
         interrupted = True
     counts = {"new": answers.new, "reused": answers.reused, "interrupted": interrupted}
+    if isinstance(answers, Attempts):
+        notes += answers.notes
     run = dataclasses.replace(job.result(answers.trials.values(), notes, **counts), apart=tuple(apart))
     if not interrupted and job.options.record and run.best is not None:
         file, taken = table.record(

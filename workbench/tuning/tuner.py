@@ -21,6 +21,7 @@ from workbench.tuning import called_with
 from workbench.tuning.job import Options, TuningJob
 from workbench.tuning.measuring.attempt import Limits, Progress
 from workbench.tuning.measuring.gpu_choice import current_gpu
+from workbench.tuning.measuring.proving import check_provable
 from workbench.tuning.recorded import replay
 from workbench.tuning.result import table
 from workbench.tuning.result.live import LiveTuning
@@ -76,6 +77,7 @@ def tune(
     isolation: str = "auto",
     sample: int | None = None,
     judged_on: str | Case | None = None,
+    prove: bool = False,
 ) -> TuningRun | LiveTuning:
     """Find the fastest configuration of an op's variants for one or several cases.
 
@@ -119,12 +121,15 @@ def tune(
             Kernels whose blocks can depend on each other run in full. On a GPU all blocks run.
         judged_on: with ``sample``, the small case that runs in full and on which values are checked; default the op's
             quick one.
+        prove: before a configuration is tried, prove its kernels for all sizes of the op (`prove`, some seconds each,
+            one after the other in this process). One that is refuted is not run or timed, whatever the store knows of
+            it; its outcome is "refuted", with sizes and lines. A note has the number of proved and unknown ones.
 
     Raises:
         UnknownNameError, ArgumentError, ConfigurationError: an unknown name, nothing to tune, an empty space (the error
             names the rules that exclude everything).
         StoreError: the store or the tuned table cannot be used.
-        DeviceUnavailableError, MissingToolError: nothing can be run or compiled here.
+        DeviceUnavailableError, MissingToolError: nothing can be run or compiled here, or ``prove`` without Z3.
         CaseTooLargeError: a case does not fit into memory.
         DeviceLostError: with isolation="none" a kernel broke the GPU's context; its row is kept, and the same call goes
             on with the others.
@@ -146,6 +151,7 @@ def tune(
         isolation=isolation,
         sample=sample,
         judged_on=judged_on,
+        prove=prove,
     )
     if isinstance(device, str) and device.startswith(replay.PREFIX):
         job: TuningJob = replay.job_of(device, op, cases, variants, options)
@@ -166,6 +172,8 @@ def _job_of(op: str | Op, cases: Any, variants: Any, device: str | Device, optio
     where, predicting = called_with.device_of(device, options.model, called_with.model_for(chosen, judged))
     judged, small = sampled(searched, judged, where, options.sample, options.judged_on)
     spaces, notes = called_with.spaces_of(searched, chosen, (*judged, *small), where.arch)
+    if options.prove:
+        check_provable(searched, spaces)
     notes += called_with.left_out_of(spaces, judged, small, where.arch)
     notes += called_with.legal_for_some(spaces, judged, where.arch)
     if options.record:

@@ -4,11 +4,22 @@ Begin with ``agreement.py``; ``elements.py`` has the ring, ``ring.py`` the tenso
 docs/EXACT.md has the algebra.
 """
 
-from workbench.analysis.exact.agreement import ExactAnswer, Part, agreement, opcodes_of, part_of
+from workbench.analysis.exact.agreement import ExactAnswer, Part, agreement, opcodes_of, part_of, roundings_of
 from workbench.analysis.exact.elements import elements
 from workbench.analysis.exact.operators import apply
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
 
-__all__ = ["ExactAnswer", "NoExactRule", "Part", "RingTensor", "agreement", "elements", "opcodes_of", "part_of", "raw"]
+__all__ = [
+    "ExactAnswer",
+    "NoExactRule",
+    "Part",
+    "RingTensor",
+    "agreement",
+    "elements",
+    "opcodes_of",
+    "part_of",
+    "raw",
+    "roundings_of",
+]
 
 RingTensor.compute = staticmethod(apply)

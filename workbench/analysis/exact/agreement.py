@@ -27,11 +27,20 @@ _LINEAR = frozenset(
         """
         add sub rsub mul neg matmul rmatmul sum einsum linear addmm square cat stack where masked_fill add_ sub_
         mul_ outer cumsum maximum minimum clamp relu abs max min amax amin full_like ones_like pad __setitem__
-        masked_fill_""",
+        masked_fill_ copy_ zero_""",
     )
 )
 _LOGARITHMS = frozenset(["log", "log2", "log1p", "logsumexp", "log_softmax", "softplus"])
 _FUNCTIONS = ("ex2.", "lg2.", "tanh.", "div.", "rcp.", "sqrt.", "rsqrt.", "sin.", "cos.")
+_ROUNDING = re.compile(r"cvt\.(relu\.)?([su]\d+|(e4m3|e5m2)x2)\.(f|bf)(16|32|64)")
+
+
+def roundings_of(opcodes: Iterable[str]) -> list[str]:
+    """Return the instructions that round floats to integers or to eight bits.
+
+    Their results are those of equal elements alone, so that a difference behind them says nothing.
+    """
+    return sorted({one for one in opcodes if _ROUNDING.match(one)})
 
 
 def part_of(opcodes: Iterable[str], operators: Iterable[str]) -> Part:
@@ -79,18 +88,22 @@ class ExactAnswer:
         return f"the same computation in {of} ({self.draws} draws; {chance})"
 
 
-def agreement(draws: Iterator[tuple[Results, Results]], part: Part = "P") -> ExactAnswer:
+def agreement(draws: Iterator[tuple[Results, Results]], part: Part = "P", roundings: Sequence[str] = ()) -> ExactAnswer:
     """Compare the results of two programs on two draws of their inputs, and on a third where only one differs.
 
     A difference in one draw alone is chance or luck: it is not reported. An element that is undefined in a draw (its
-    computation divides by zero there) is not compared in it.
+    computation divides by zero there) is not compared in it. Where the programs have `roundings_of` floats, a
+    difference is no answer.
     """
     looks = [_Look(*next(draws), part) for _ in range(2)]
     if sum(look.differs for look in looks) == 1:
         looks.append(_Look(*next(draws), part))
     chance = 3 * (1 / (MODULUS if part == "whole" else P if part == "P" else Q)) ** 2  # two of up to three
-    elements = looks[0].elements
-    compared = int(torch.stack([look.known for look in looks]).any(0).sum())
+    elements = min(look.elements for look in looks)
+    if all(look.elements == elements for look in looks):
+        compared = int(torch.stack([look.known for look in looks]).any(0).sum())
+    else:  # sizes that depend on the seed
+        compared = min(int(look.known.sum()) for look in looks)
     differing = [number for number, look in enumerate(looks) if look.differs]
     if len(differing) >= 2:
         share = (
@@ -98,6 +111,9 @@ def agreement(draws: Iterator[tuple[Results, Results]], part: Part = "P") -> Exa
         )
         which = " and ".join(map(str, differing))
         reason = f"{share}, first {looks[differing[0]].first} (draws {which})"
+        if roundings:
+            what = "results differ, and it rounds floats"
+            return ExactAnswer.without(f"{what} ({', '.join(roundings)}), which agrees only with the same roundings")
         return ExactAnswer(False, reason, compared, elements, len(looks), chance)
     if elements and 2 * compared < elements:
         return ExactAnswer.without(f"{elements - compared:,} of {elements:,} elements are undefined in every draw")

@@ -47,15 +47,26 @@ def apply(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     if name in _FACTS:
         return func(*plain(args), **kwargs)
     call = OperatorCall(args, kwargs, first)
+    if name == "view" and isinstance(args[1], torch.dtype):
+        return _as_bits(first, args[1])
     if name in _SAME:
         return _converted(call, name)
     if name in _MOVES:
         return call.wrapped(func(*plain(args), **_without_dtype(kwargs)))
     found = ruled(name, call)
     if name.endswith("_") and not name.endswith("__"):
+        if not isinstance(args[0], RingTensor):
+            raise NoExactRule("results stored in a tensor made by torch.empty or zeros: make it with empty_like.")
         raw(args[0]).copy_(raw(found))
         return args[0]
     return found
+
+
+def _as_bits(x: RingTensor, dtype: torch.dtype) -> RingTensor:
+    """Return the same elements, to be moved as integers of their size; operators that compute refuse them."""
+    if dtype.itemsize != x.standing_for.itemsize:
+        raise NoExactRule(f"torch.Tensor.view({dtype}): exact comparison has no rule for parts of floats.")
+    return RingTensor.made(raw(x), dtype, x.used)
 
 
 def _name_of(func: Callable) -> str:

@@ -23,12 +23,16 @@ from workbench.analysis.exact.elements import (
 )
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, plain, raw
 
+_TINY = 1e-30
+
 
 def ruled(name: str, call: OperatorCall) -> Any:
     """Return the result of an operator's rule. Raises NoExactRule if it has none."""
     rule = vars(_Rules).get(name)
     if rule is None:
         raise NoExactRule(f"torch.{name}: exact comparison has no rule for this operator.")
+    if not call.first.standing_for.is_floating_point:
+        raise NoExactRule(f"torch.{name} of floats' bits: exact comparison has no rule for it.")
     call.first.used.add(name)
     return rule(_Rules(call.args, call.kwargs, call.first), *call.args, **call.kwargs)
 
@@ -166,7 +170,10 @@ class _Rules(OperatorCall):
         return self.wrapped(torch.where(table("rank")[b] < table("rank")[a], b, a))
 
     def clamp(self, x: Any, min: Any = None, max: Any = None) -> RingTensor:
-        if min is not None:
+        if isinstance(min, float) and 0 < min < _TINY:  # against a division by zero
+            a = self.read(x)
+            x = self.wrapped(torch.where(a == 0, element_of(min), a))
+        elif min is not None:
             x = self.maximum(x, min)
         return x if max is None else self.minimum(x, max)
 
@@ -326,6 +333,12 @@ class _Rules(OperatorCall):
         if not isinstance(x, RingTensor):
             raise NoExactRule("results stored in a tensor made by torch.empty or zeros: make it with empty_like.")
         raw(x)[plain(index)] = self.read(value)
+
+    def copy_(self, x: Any, other: Any, non_blocking: bool = False) -> RingTensor:
+        return self.wrapped(self.read(other))
+
+    def zero_(self, x: Any) -> RingTensor:
+        return self.wrapped(torch.zeros_like(raw(x)))
 
     def add_(self, *args: Any, **kwargs: Any) -> RingTensor:
         return self.add(*args, **kwargs)

@@ -90,7 +90,7 @@ def kill_group(pid: int) -> None:
 def children_of(pid: int) -> list[int]:
     """Return the children of a process, including zombies that wait to be reaped."""
     try:
-        tasks = [Path(task.path, "children").read_text() for task in os.scandir(f"/proc/{pid}/task")]
+        tasks = [_content(f"{task.path}/children") for task in os.scandir(f"/proc/{pid}/task")]
         return [int(child) for text in tasks for child in text.split()]
     except OSError:  # a kernel without these files
         return [child for child, (parent, _) in _table() if parent == pid]
@@ -157,4 +157,10 @@ def _fields() -> Iterator[tuple[int, list[str]]]:
 
 
 def _fields_of(pid: int) -> list[str]:
-    return Path("/proc", str(pid), "stat").read_text(errors="replace").rpartition(")")[2].split()
+    return _content(f"/proc/{pid}/stat").rpartition(")")[2].split()
+
+
+def _content(file: str) -> str:
+    """Return a file's text, in a fraction of a `Path`'s time: deadlines read many such files."""
+    with open(file, errors="replace") as opened:
+        return opened.read()

@@ -13,7 +13,10 @@ from typing import Any
 from workbench.base.memory_counts import MemoryCounts
 from workbench.base.trials.values import Counts, PredictionRecord, Resources, Timing
 
-OUTCOMES = ("ok", "restricted", "compile_error", "launch_error", "wrong_result", "timeout", "crash")
+REFUTED = "refuted"
+"""Outcome of a configuration that a proof refutes. It is not tried, and a store has no row of it."""
+
+OUTCOMES = ("ok", "restricted", "compile_error", "launch_error", "wrong_result", "timeout", "crash", REFUTED)
 """Every way that an attempt can end; only ``ok`` carries a time."""
 
 OUTCOME_MEANING = {
@@ -24,6 +27,7 @@ OUTCOME_MEANING = {
     "wrong_result": "its output misses the error bound; it was not timed",
     "timeout": "it was stopped at its time or instruction limit",
     "crash": "it ended the process that ran it, or failed in an unforeseen way",
+    REFUTED: "a proof found sizes or an order at which it fails; it was not run",
 }
 
 

@@ -144,7 +144,7 @@ def check_kernelbench(
 def _processes(
     nursery: SolutionNursery, options: Mapping[str, Any], path: Path, sandbox: bool
 ) -> Iterator[tuple[Candidate, Repeater]]:
-    """Yield the process of a solution and the one that repeats it, and end both; a sandbox is this solution's alone."""
+    """Yield the process of a solution and the one that repeats it, and end both."""
     seconds = options["seconds"]
     with contextlib.ExitStack() as stack:
         trusted = NurseryCopy(nursery, REPLAY, options)

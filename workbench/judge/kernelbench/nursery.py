@@ -22,7 +22,7 @@ from workbench.base.processes.forking import Main
 from workbench.driver.torch_device import library
 from workbench.driver.torch_device.starting import simulated_gpu
 from workbench.judge import confinement
-from workbench.judge.sandbox import command
+from workbench.judge.warm_sandbox import OwnFolders, WarmSandbox, Within
 
 CANDIDATE, REPLAY, COMPILE = "candidate", "replay", "compile"
 """The role that runs a solution's code; those that repeat what it does, and compile the reference, are trusted."""
@@ -31,14 +31,16 @@ CANDIDATE, REPLAY, COMPILE = "candidate", "replay", "compile"
 class SolutionNursery(ForkServer):
     """The process that forks the others, with a simulated GPU of ``model`` that has ``memory_mib`` MiB.
 
-    ``within`` is a command in front of its own, `workbench.judge.sandbox.command`. Hold ``lock`` while a copy that runs
-    a solution's code lives: one at a time.
+    ``within`` is a command in front of its own, `workbench.judge.sandbox.command`; with ``own`` each copy that runs a
+    solution's code has folders of its own in that sandbox. Hold ``lock`` while such a copy lives: one at a time.
     """
 
-    def __init__(self, model: str, memory_mib: int, within: Callable[[Path], Sequence[str]] | None = None) -> None:
+    def __init__(
+        self, model: str, memory_mib: int, within: Within | None = None, own: OwnFolders | None = None
+    ) -> None:
         super().__init__(
             f"{__name__}:prepare",
-            *(model, memory_mib, within is not None),
+            *(model, memory_mib, within is not None, None if own is None else [*own]),
             scratch="workbench-kernelbench-",
             marked=True,
             variables={"OMP_NUM_THREADS": "1"},
@@ -70,25 +72,26 @@ def shared(model: str, memory_mib: int) -> SolutionNursery:
     return _shared.setdefault((model, memory_mib), SolutionNursery(model, memory_mib))
 
 
-@contextlib.contextmanager
-def sandboxed(model: str, memory_mib: int, readable: Sequence[Path]) -> Iterator[SolutionNursery]:
-    """Yield a nursery that runs, in a sandbox in which ``readable`` files are found, and end it. Raises NoSandbox."""
-    files = [*readable, cache_folder()]
-    nursery = SolutionNursery(model, memory_mib, lambda folder: [*command(files, memory_mib, folder)])
-    try:
-        nursery.start()
-        yield nursery
-    finally:
-        nursery.close()
+_warm = WarmSandbox(SolutionNursery)
+
+
+def sandboxed(
+    model: str, memory_mib: int, readable: Sequence[Path]
+) -> contextlib.AbstractContextManager[SolutionNursery]:
+    """Return a context with a nursery in a sandbox in which ``readable`` files are found. Raises NoSandbox."""
+    return _warm.serving(model, [*readable, cache_folder()], memory_mib)
 
 
 # -- in the process that forks ------------------------------------------------------------------------------------
 
 
-def prepare(model: str, memory_mib: int, sandboxed: bool, folder: str) -> Callable[[str], Main]:
+def prepare(
+    model: str, memory_mib: int, sandboxed: bool, given: tuple[Sequence[str], int] | None, folder: str
+) -> Callable[[str], Main]:
     """Start the simulated device and import what solutions use; return the function of a copy in a role.
 
-    In a sandbox ``folder`` is the only one that can be written, and the user's cache is read.
+    In a sandbox ``folder`` is the only one that can be written, and the user's cache is read; with ``given`` a solution
+    has `OwnFolders`.
     """
     if sandboxed:
         os.environ |= {"WORKBENCH_CACHE": str(cache_folder()), "WORKBENCH_HOME": folder}
@@ -118,6 +121,9 @@ def prepare(model: str, memory_mib: int, sandboxed: bool, folder: str) -> Callab
     }  # fmt: skip
 
     def role(name: str) -> Main:
+        if name == CANDIDATE and given is not None:
+            confinement.hide_memory(False)  # else its files under /proc are not its own
+            OwnFolders(*given).take(folder)
         own = Path(folder, str(os.getpid()))
         own.mkdir(mode=0o700)
         os.environ["TMPDIR"] = str(own)

@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING
 from workbench.analysis.prediction.predict import VERSION as PREDICTION_VERSION
 from workbench.base.processes.handing_out import POLL_SECONDS
 from workbench.base.trials.store import Identity, Store
-from workbench.base.trials.trial import Trial, canonical
+from workbench.base.trials.trial import REFUTED, Trial, canonical
 from workbench.base.versions import toolchain, versions
 from workbench.errors import WorkbenchError
 from workbench.tuning.job import TuningJob
 from workbench.tuning.measuring.answers import Answers
-from workbench.tuning.measuring.attempt import Attempt, Executor, Progress, trial_key
+from workbench.tuning.measuring.attempt import Attempt, Executor, Progress, attempted, trial_key
 from workbench.tuning.measuring.cluster import Here, Workers
 from workbench.tuning.measuring.gpu_choice import device_label
 from workbench.tuning.measuring.measure import DeviceLostError, with_prediction
+from workbench.tuning.measuring.proving import ConfigurationProofs
 
 if TYPE_CHECKING:
     from workbench.ops.variant import Case, Config, Variant
@@ -52,6 +53,7 @@ class Attempts(Answers):
         self._executor: Executor = (
             self._here if job.options.executor is None else Workers(job.setting, job.options.executor)
         )
+        self._proofs = ConfigurationProofs(job.op, job.cases, job.device.arch) if job.options.prove else None
         self._case_json = {case.name: canonical(case.to_dict()) for case in self.cases}
         self._source_hashes: dict[Variant, str] = {}
         self._numbers: dict[tuple[str, str], int] = {}
@@ -75,19 +77,21 @@ class Attempts(Answers):
 
         Returns False if ``deadline``, a value of time.monotonic, came before all were done.
         """
-        waiting = deque(self._attempt(variant, config, case) for config in configs for case in self.cases)
+        coming, waiting = deque(configs), deque[Attempt]()
         busy: list[Attempt] = []
         whole = True
-        while waiting or busy or self._executor.working:
+        while coming or waiting or busy or self._executor.working:
             if self._stopping or time.monotonic() >= deadline:
                 back = self._executor.withdraw()
                 self._store.release(*(attempt.key for attempt in back))
-                whole = whole and not (back or waiting or busy)
+                whole = whole and not (back or coming or waiting or busy)
+                coming.clear()
                 waiting.clear()
                 busy.clear()
             elif room := self._executor.room(hurried=deadline != math.inf):
+                self._refill(variant, coming, waiting)
                 self._claim([waiting.popleft() for _ in range(min(room, len(waiting)))], busy)
-                if busy and not waiting and not self._executor.working:
+                if busy and not (coming or waiting or self._executor.working):
                     # Only attempts of other processes are left: ask again until they are done or their process is gone.
                     time.sleep(POLL_SECONDS)
                     waiting.extend(busy)
@@ -100,6 +104,23 @@ class Attempts(Answers):
         if not whole:
             self._heed_stop()
         return whole
+
+    def _refill(self, variant: Variant, coming: deque[Config], waiting: deque[Attempt]) -> None:
+        """Have configurations wait: all that come, or the next one if they are proved first, so that workers go on."""
+        while coming and (self._proofs is None or not waiting):
+            config = coming.popleft()
+            found = "" if self._proofs is None else self._proofs.refutation(variant, config)
+            for case in self.cases:
+                if found:
+                    self.new += 1
+                    self._keep(attempted(variant, config, case, self._device, REFUTED, message=found))
+                else:
+                    waiting.append(self._attempt(variant, config, case))
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes of the run on the proofs of its configurations."""
+        return [] if self._proofs is None else self._proofs.notes
 
     def time_again(self, leaders: list[tuple[Variant, Trial]], case: Case, rounds: int) -> None:
         """Time configurations against each other, in turns, and replace their earlier times.

@@ -44,6 +44,7 @@ _INVALIDITY = {
     "crash": "runtime",
     "wrong_result": "correctness",
     "timeout": "timeout",
+    "refuted": "correctness",
 }
 
 

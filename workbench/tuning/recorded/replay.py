@@ -50,6 +50,7 @@ MEANINGLESS = {
     "isolation": (("auto", "none"), "Nothing is measured; the recording answers."),
     "sample": ((None,), "Nothing is run; the recording answers."),
     "judged_on": ((None,), "Nothing is run; the recording answers."),
+    "prove": ((False,), "Nothing is compiled; the recording answers."),
 }
 """Options of `tune` without meaning in a replay: the values that are allowed, and the reason to refuse others."""
 

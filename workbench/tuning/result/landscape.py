@@ -24,6 +24,7 @@ OUTCOME_STYLES = {
     "wrong_result": ("#CC79A7", "D"),
     "timeout": ("#56B4E9", "v"),
     "crash": ("#000000", "X"),
+    "refuted": ("#F0E442", "P"),
 }
 UNTRIED, RESTRICTED = "untried", "restricted"
 _MANY = 300

@@ -588,9 +588,9 @@ void GlobalShadow::add_lanes(StrongWrites& known, u32 which, const Piece& piece)
       if (!part) continue;
       const u32 first = static_cast<u32>(__builtin_ctz(part));
       const u32 by = words >> word & 1 || !lanes.known() ? 0 : lanes.at(first);
-      const u32 lane = by ? static_cast<u32>(first_lane(by)) : 0;
-      const bool single = by && !(by & (by - 1)) && !lanes.apart(Lanes::one(lane), part);
-      known.lane_of[word] = single ? static_cast<u8>(lane) : StrongWrites::kSeveral;
+      const u32 own = by ? static_cast<u32>(first_lane(by)) : 0;
+      const bool single = by && !(by & (by - 1)) && !lanes.apart(Lanes::one(own), part);
+      known.lane_of[word] = single ? static_cast<u8>(own) : StrongWrites::kSeveral;
       words |= 1u << word;
     }
   };
