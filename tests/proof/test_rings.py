@@ -51,7 +51,8 @@ def marked(name: str, *values: object):
 def test_a_right_kernel_is_proved(name):
     proof = wb.prove(getattr(module(), name), **FAMILIES[name])
     assert proof.ok, proof
-    assert not proof.covered  # checks of runs leave nothing out
+    # Checks of runs leave nothing out of kernels with roles; the elected thread has none.
+    assert bool(proof.covered) == (name == "elected")
 
 
 @pytest.mark.parametrize("name", FAMILIES)
