@@ -51,8 +51,7 @@ def marked(name: str, *values: object):
 def test_a_right_kernel_is_proved(name):
     proof = wb.prove(getattr(module(), name), **FAMILIES[name])
     assert proof.ok, proof
-    # Checks of runs leave nothing out of kernels with roles; the elected thread has none.
-    assert bool(proof.covered) == (name == "elected")
+    assert bool(proof.covered) == (name == "elected")  # without roles; else checks of runs leave nothing out
 
 
 @pytest.mark.parametrize("name", FAMILIES)

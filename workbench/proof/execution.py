@@ -12,6 +12,7 @@ from workbench.proof.clocks import BarrierUse, Role
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, choice, conjuncts, either, negation, zero
 from workbench.proof.copies import copy_step
 from workbench.proof.graph import ENDS, Graph, head
+from workbench.proof.indices import block_index, flat_index, thread_index, variable_base
 from workbench.proof.loops import run_loop
 from workbench.proof.members import decided
 from workbench.proof.memory import is_pointer, move, parameter
@@ -21,7 +22,7 @@ from workbench.proof.shared_values import SharedValues
 from workbench.proof.solver import QUICK, Effort, Question
 from workbench.proof.specification import Specification
 from workbench.proof.state import STORES, State, Value, merged
-from workbench.proof.terms import BLOCK, THREAD, Term, remainder, term
+from workbench.proof.terms import THREAD, Term, remainder, term
 from workbench.proof.unknown import Unknown
 from workbench.proof.values import WITHOUT_MEMORY, Operation, as_integer, computed
 from workbench.ptx.instruction import split_operands
@@ -393,29 +394,3 @@ class Execution(Records):
             known = question.ask([against], resources, model=False, lemmas=lemmas).contradiction
             self._proved[path, goal] = known
         return known
-
-
-def variable_base(name: str) -> str:
-    """Return the name of a variable's address; tensors of the same name have another."""
-    return f"%{name}"
-
-
-def thread_index(specification: Specification, axis: int) -> Term:
-    """Return the index of the thread in its block along an axis."""
-    size = specification.block[axis]
-    return specification.arena.atom("tid", f"threadIdx.{'xyz'[axis]}", (), 0, size - 1, THREAD) if size > 1 else term(0)
-
-
-def flat_index(specification: Specification) -> Term:
-    """Return the number of the thread in its block."""
-    x, y, _ = specification.block
-    places = [thread_index(specification, axis) for axis in range(3)]
-    return places[0] + places[1] * x + places[2] * (x * y)
-
-
-def block_index(specification: Specification, axis: int) -> Term:
-    """Return the index of the block in the grid along an axis."""
-    size = specification.grid[axis]
-    if size.constant == 1:
-        return term(0)
-    return specification.arena.atom("ctaid", f"blockIdx.{'xyz'[axis]}", (), 0, size - 1, BLOCK)

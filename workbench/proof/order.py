@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from workbench.proof.access import ThreadAccess
 from workbench.proof.clocks import MADE, WAITED, BarrierUse, Ring, ThreadCounts
 from workbench.proof.conditions import at_most, equal
-from workbench.proof.execution import thread_index
+from workbench.proof.indices import thread_index
 from workbench.proof.roles import Roles
 from workbench.proof.solver import Question
 from workbench.proof.solver_texts import all_of, any_of

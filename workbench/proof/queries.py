@@ -10,7 +10,8 @@ from typing import Any
 from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
 from workbench.proof.conditions import TRUE, Predicate, at_most, both, either, negation, negative, zero
 from workbench.proof.digits import zero_parts
-from workbench.proof.execution import Execution, block_index, flat_index, thread_index
+from workbench.proof.execution import Execution
+from workbench.proof.indices import block_index, flat_index, thread_index
 from workbench.proof.memory import size_of
 from workbench.proof.solver import USUAL, Answer, Linear, Place, Question
 from workbench.proof.solver_texts import all_of, any_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.proof.access import ThreadAccess
-from workbench.proof.execution import thread_index
+from workbench.proof.indices import thread_index
 from workbench.proof.obligations import Obligations
 from workbench.proof.order import HappensBefore
 from workbench.proof.queries import Failure, Queries, differ

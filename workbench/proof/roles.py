@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from workbench.proof.access import ThreadAccess
 from workbench.proof.clocks import GROUP, PRODUCTS, BarrierUse, Ring, Role
 from workbench.proof.conditions import FALSE, equal
-from workbench.proof.execution import Execution, flat_index
+from workbench.proof.execution import Execution
 from workbench.proof.graph import head
+from workbench.proof.indices import flat_index
 from workbench.proof.members import decided, divided, leaves
 from workbench.proof.terms import quotient
 from workbench.proof.unknown import Unknown
