@@ -86,7 +86,9 @@ def test_triton_names_a_complex_tensor():
         wb.check_kernel(ones, grid=(1,), args=[torch.zeros(4, dtype=torch.complex64)])
 
 
-@pytest.mark.parametrize("got", [one for one in TENSORS if "small" not in one or "shape" not in one])
+@pytest.mark.parametrize(
+    "got", [one for one in TENSORS if one != "a tensor on meta" and ("small" not in one or "shape" not in one)]
+)
 def test_a_tensor_map_refuses_it(got):
     with pytest.raises(ArgumentError, match=rf"tensor: got .*{got}"):
         TensorMap.of(TENSORS[got](), [4])

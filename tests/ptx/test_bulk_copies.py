@@ -421,6 +421,10 @@ def test_a_stored_box_leaves_out_what_lies_outside() -> None:
     want = np.zeros((5, 12), np.float32)
     want[3:, 8:] = x.reshape(8, 8)[:2, :4]
     np.testing.assert_array_equal(y, want)
+    described = TensorMap.of(torch.zeros(5, 12, device="meta"), (8, 8))
+    assert (described.sizes, described.address) == ((12, 5), 0)
+    with pytest.raises(ArgumentError, match=r"'map'.*a tensor on meta"):
+        program["copy"].launch(1, 32, [x, y, described])
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,8 @@ class Rule:
         """Return the value to pack for a struct: bytes, a NumPy scalar, a ctypes structure or a tensor map."""
         parameter = self.parameter
         if isinstance(value, TensorMap) and parameter.size == TENSOR_MAP_BYTES:
+            if getattr(value.owner, "is_meta", False):
+                refuse_without_elements(self.where, value.owner)
             return value  # each device has its own bytes for it
         if isinstance(value, bytes | bytearray | memoryview | ctypes.Structure | ctypes.Union | ctypes.Array):
             content = bytes(value)

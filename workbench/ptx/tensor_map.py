@@ -72,11 +72,14 @@ class TensorMap:
 
     @classmethod
     def of(cls, tensor: Any, box: Sequence[int], *, swizzle: int = 0, fill: str = "zero", atom: int = 16) -> TensorMap:
-        """Return the map of a tensor whose last dimension is contiguous; ``box`` is in the order of its shape."""
+        """Return the map of a tensor whose last dimension is contiguous; ``box`` is in the order of its shape.
+
+        That of a tensor on meta can be described and not launched.
+        """
         if not hasattr(tensor, "data_ptr"):  # such as the placeholders in the declaration of a user's op
             remedy = "An op of your own passes no tensor maps: launch its kernel with wb.load_cuda."
             raise ArgumentError("tensor", type(tensor).__name__, "a tensor in memory", remedy)
-        address = address_of("tensor", tensor)
+        address = 0 if getattr(tensor, "is_meta", False) else address_of("tensor", tensor)
         name = str(tensor.dtype).removeprefix("torch.")
         if name not in _OF_TORCH:
             raise ArgumentError("tensor", f"a tensor of {name}", ", ".join(sorted(_OF_TORCH)), "Take a view of it.")
