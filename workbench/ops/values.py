@@ -163,7 +163,7 @@ class JudgedCase(Case, Protocol):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What the op says of the elements of its inputs, by name; see `workbench.ops.tensors.data_facts`."""
+        """Facts of the op about the elements of its inputs, by name; see `workbench.ops.tensors.data_facts`."""
 
     def viewed(self) -> Mapping[str, Any]:
         """Return the case with tensors that lie otherwise in memory, by how they lie; empty without such views."""

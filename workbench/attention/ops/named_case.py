@@ -65,7 +65,7 @@ class NamedCase:
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """Nothing: what the elements are is known to the op's own kernels."""
+        """Facts about the elements of its inputs, by name: none are declared."""
         return {}
 
     def viewed(self) -> Mapping[str, Any]:

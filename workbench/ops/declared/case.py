@@ -47,7 +47,7 @@ class DeclaredCase(Remade):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What the op says of the elements of its inputs, by name."""
+        """Facts of the op about the elements of its inputs, by name."""
         return self.contract.facts
 
     @property
