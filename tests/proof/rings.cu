@@ -184,3 +184,16 @@ extern "C" __global__ void told(float* out) {
   asm volatile("bar.sync 2, 128;" ::: "memory");
   if (t == 0) out[place] = 1;
 }
+
+extern "C" __global__ void short_matrix(float* out) {  // 32 rows where a product reads 64
+  __shared__ alignas(1024) char rows[32 * 128], columns[8 * 128];
+  float d[4] = {};
+  ((float*)rows)[threadIdx.x] = ((float*)columns)[threadIdx.x] = 0.f;
+  fence_async();
+  __syncthreads();
+  open_products();
+  multiply(d, descriptor(rows), descriptor(columns), 1);
+  commit_products();
+  wait_for_products<0>();
+  out[threadIdx.x] = d[0];
+}

@@ -13,6 +13,12 @@ from workbench.errors import ArgumentError
 
 pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
 
+from test_rules import changed
+
+from workbench.proof.family import Family
+from workbench.proof.proving import HIGHEST, attempt
+from workbench.proof.solver import Effort
+
 HERE = Path(__file__).parent
 RING = {
     "grid": "blocks", "block": 96, "args": {"out": "float32[blocks, 64]", "x": "float32[blocks, tiles, 256]"},
@@ -98,6 +104,16 @@ def test_a_slip_that_no_run_shows_alone_is_not_proved(name, slip, property):
     """A copy over ordinary stores without a fence, a tile at no multiple of 128 bytes, products without a commit."""
     proof = wb.prove(getattr(module(slip), name), **FAMILIES[name])
     assert proof.properties[property] == "unknown", proof
+
+
+def test_rows_that_a_product_reads_are_in_bounds_only_with_a_broken_rule():
+    def is_proved() -> bool:
+        family = Family(module().short_matrix.compiled, 1, 128, {"out": "float32[128]"}, ())
+        return attempt(family, HIGHEST, Effort(4_000_000, models=False), lambda made, failure: True).proved
+
+    assert not is_proved()
+    with changed("products._multiply", "(operands[1], _ROWS, ", "(operands[1], 32, "):
+        assert is_proved()
 
 
 def test_what_another_role_stores_is_not_followed():
