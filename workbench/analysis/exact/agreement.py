@@ -98,7 +98,8 @@ def agreement(draws: Iterator[tuple[Results, Results]], part: Part = "P", roundi
     looks = [_Look(*next(draws), part) for _ in range(2)]
     if sum(look.differs for look in looks) == 1:
         looks.append(_Look(*next(draws), part))
-    chance = 3 * (1 / (MODULUS if part == "whole" else P if part == "P" else Q)) ** 2  # two of up to three
+    # Two of up to three. An exponential has Q values alone, and a root is that of two elements.
+    chance = 3 * (1 / (MODULUS if part == "whole" else Q)) ** 2
     elements = min(look.elements for look in looks)
     if all(look.elements == elements for look in looks):
         compared = int(torch.stack([look.known for look in looks]).any(0).sum())
