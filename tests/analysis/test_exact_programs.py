@@ -21,6 +21,7 @@ from workbench.analysis.exact import (
     part_of,
     raw,
     roundings_of,
+    unseen_by,
 )
 from workbench.analysis.exact.elements import MODULUS, UNDEFINED, P, Q
 from workbench.errors import KernelFault
@@ -202,6 +203,22 @@ def test_sizes_may_depend_on_the_seed() -> None:
     found = agreement(iter([(made(1, 2), made(1, 2)), (made(1, 2, 3), made(1, 2, 3))]))
     assert found.same
     assert (found.compared, found.elements) == (2, 2)
+
+
+def test_a_second_exponential_is_blind_to_what_lies_before_the_first() -> None:
+    """It is said in the answer where the reference has both."""
+    used: set[str] = set()
+    x = RingTensor.of(torch.randn(4, 9), used)
+    seen, capped = (
+        [raw(torch.softmax(one, -1)) % P for one in scores]
+        for scores in ((x, 1.01 * x), (30 * torch.tanh(x / 30), 30 * torch.tanh(1.01 * x / 30)))
+    )
+    assert not torch.equal(*seen)
+    assert torch.equal(*capped)
+    unseen = unseen_by(used)
+    assert unseen == "what lies before tanh where an exponential follows"
+    assert f"; not seen: {unseen})" in str(ExactAnswer(True, "", 3, 3, 2, 0.5, unseen))
+    assert not unseen_by(["tanh", "mul"])
 
 
 def test_only_the_part_that_an_exponential_leaves_is_compared() -> None:
