@@ -26,7 +26,7 @@ def compile_(text):
     nvrtc_client.compile_program("./libfake.so", {"text": text, "name": "x.cu", "names": [], "flags": []}, "x.cu")
 
 DOUBLE = '''
-def prepare(folder):
+def prepare(*_):
     exec(WARM_UP)
     return lambda role: lambda *_: exec(BUSY)
 '''

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -162,6 +165,19 @@ def test_a_product_of_32_bits_that_wraps_is_among_the_preconditions():
     assert not any("elements" in one for one in wide.preconditions), wide
     assert any(one.startswith("elements of") for one in narrow.preconditions), narrow
     assert "out of bounds" in narrow.overflow
+
+
+def test_ctrl_c_still_ends_a_system_call_after_a_proof(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path))
+    assert wb.prove(module().turned, **FAMILIES["turned"]).questions
+    receiving, sending = os.pipe()
+    threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+    late = threading.Timer(5, os.write, (sending, b"late"))
+    late.start()
+    with pytest.raises(KeyboardInterrupt):
+        os.read(receiving, 1)
+    assert late.is_alive(), "the call went on after the signal"
+    late.cancel()
 
 
 def test_a_proof_is_the_same_each_time(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from workbench.ptx.tensor_map import DRIVER_ELEMENTS, ELEMENTS, TensorMap
 
 def test_every_problem_has_words_and_nothing_else_has() -> None:
     found_in_python = {products.TOUCHED, products.UNFENCED, tensor_loads.UNAWAITED}
-    found_in_python |= {"replicas", "shuffled", "unwritten_choice"}
+    found_in_python |= {"replicas", "shuffled", "unwritten_choice", "confirmed_load"}
     assert set(KINDS) == {*core.Problem.__members__, *found_in_python}
 
 

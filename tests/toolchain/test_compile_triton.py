@@ -7,14 +7,17 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 import triton
 import triton.language as tl
 
 from workbench.errors import ArgumentError, CompileError
+from workbench.ptx import Program, TensorMap
 from workbench.toolchain import compile_triton, disk_cache, tools
 from workbench.toolchain.sass import parse_ptxas_log
 
 TYPES = {"x": "*fp16", "out": "*fp16", "n": "i32"}
+SIZES = (".shape[0]", ".shape[1]", ".strides[0]", ".strides[1]")
 
 
 @triton.jit
@@ -34,6 +37,12 @@ def total(x, out, n, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     value = tl.load(x + offsets, mask=offsets < n, other=0.0)
     tl.store(out, tl.sum(value))
+
+
+@triton.jit
+def copied(x, out, n):
+    row = tl.program_id(0) * 16
+    out.store([row, 0], x.load([row, 0]) + n)
 
 
 @triton.jit
@@ -84,6 +93,22 @@ def test_what_a_kernel_says_about_itself(arch: str):
     named = [(p.name, p.type, p.divisibility) for p in kernel.parameters if not p.scratch]
     assert named == [("x", "u64", 16), ("out", "u64", 16), ("n", "u32", 1)]
     assert all(p.type == "u64" for p in kernel.parameters if p.scratch)
+
+
+def test_a_descriptor_has_several_parameters_and_a_map_reaches_them():
+    kinds = {"x": "tensordesc<fp32[16,16]>", "out": "tensordesc<fp32[16,16]>", "n": "i32"}
+    kernel = compile_triton(copied, kinds, {}, arch="sm_90")
+    parts = [f"{name}{part}" for name in ("x", "out") for part in ("", *SIZES)]
+    assert [one.name for one in kernel.parameters][:11] == [*parts, "n"]
+    x, out = torch.arange(512.0).reshape(32, 16), torch.zeros(32, 16)
+    maps = [[TensorMap.of(one, (16, 16), swizzle=64), 32, 16, 16, 1] for one in (x, out)]
+    Program(kernel.ptx)["copied"].launch(
+        2, 128, [*maps[0], *maps[1], 7, 0, 0], shared_bytes=kernel.dynamic_shared_bytes
+    )
+    torch.testing.assert_close(out, x + 7)
+    pointers = compile_triton(copied, kinds, {}, arch="sm_80").parameters
+    assert pointers[11].name == "out"
+    assert pointers[22].name == "n"
 
 
 def test_lines_of_the_python_file_are_in_the_ptx():

@@ -361,6 +361,7 @@ class Question:
             if number:
                 solver.set("smt.arith.solver", number)
             solver.set("rlimit", min(resources, most, effort.left))
+            solver.set("ctrl_c", False)  # else its handler takes Ctrl-C, and system calls go on after it for ever
             solver.from_string(text)
             result = solver.check()
             effort.spend(solver.statistics())

@@ -27,6 +27,7 @@ from workbench.toolchain.kernel import CompiledKernel
 from workbench.toolchain.remarks import split_log
 from workbench.toolchain.sass import resources_of
 from workbench.toolchain.shared_memory import static_shared_bytes
+from workbench.toolchain.triton_descriptors import descriptor_names, is_descriptor
 
 if TYPE_CHECKING:
     from triton.runtime.jit import JITFunction
@@ -77,7 +78,7 @@ def compile_triton(
         with waiting(f"compiling {jit.__name__} for {arch}"):
             texts, metadata = _compile(jit, signature, constexprs, promises, arch, options)
         ptx = texts.pop("ptx")
-        names = [name for name in signature if name not in constexprs]
+        names = _names(signature, constexprs, metadata)
         kernel = kernel_of(ptx, metadata, jit.__name__, names, promises, arch, key)
         seconds = time.perf_counter() - started
         kernel = replace(kernel, stages=texts, compile_seconds=seconds, from_cache=False)
@@ -88,6 +89,15 @@ def compile_triton(
         assembly.result()
         kernel = replace(kernel, from_cache=False, compile_seconds=time.perf_counter() - started)
     return kernel
+
+
+def _names(signature: Mapping[str, str], constexprs: Mapping[str, object], metadata: Mapping[str, Any]) -> list[str]:
+    """Return the names of the PTX's parameters, of which a tensor descriptor has several."""
+    mapped, names = bool(metadata.get("tensordesc_meta")), list[str]()
+    for name, kind in signature.items():
+        if name not in constexprs:
+            names += descriptor_names(name, kind, mapped=mapped) if is_descriptor(kind) else [name]
+    return names
 
 
 def _checked(
@@ -168,6 +178,8 @@ def _key(
         "compiler": [triton.__version__, make_backend(_target(arch)).hash()],
         "environment": dict(get_cache_invalidating_env_vars()),
     }
+    if any(map(is_descriptor, signature.values())):
+        identity["names"] = "of a descriptor's parameters"  # entries made before have others
     return disk_cache.content_key(identity)
 
 

@@ -21,6 +21,7 @@ from workbench.errors import ArgumentError
 from workbench.ptx.parse import without_contraction
 from workbench.toolchain import disk_cache
 from workbench.toolchain.triton_aot import assembly_of, kernel_of
+from workbench.toolchain.triton_descriptors import descriptor_names, is_descriptor
 
 if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
@@ -215,7 +216,7 @@ def parameter_names(src: Any, metadata: Any) -> list[str]:
     names, mapped = [], bool(getattr(metadata, "tensordesc_meta", None))
     for path, kind in _leaves(src.signature.values()):
         name = name_of(src, path)
-        names += [name] if not is_descriptor(kind) else _descriptor_names(name, kind, mapped)
+        names += [name] if not is_descriptor(kind) else descriptor_names(name, kind, mapped=mapped)
     return names
 
 
@@ -232,15 +233,3 @@ def name_of(src: Any, path: tuple[int, ...]) -> str:
     """Return the source's name of the argument at ``path``: ``"x"``, or ``"x[1]"`` for one in a tuple."""
     head = src.fn.arg_names[path[0]] if hasattr(src, "fn") else f"argument_{path[0]}"
     return head + "".join(f"[{index}]" for index in path[1:])
-
-
-def is_descriptor(kind: str) -> bool:
-    """Return True if a type in Triton's signature is that of a tensor descriptor."""
-    return kind.startswith("tensordesc")
-
-
-def _descriptor_names(name: str, kind: str, mapped: bool) -> list[str]:
-    """Return the names of a descriptor's parameters; if ``mapped``, TMA copies and the first one is a tensor map."""
-    axes = range(kind[kind.index("[") :].split("]")[0].count(",") + 1)
-    sizes = [f"{name}.{what}[{axis}]" for what in ("shape", "strides") for axis in axes]
-    return [name, *sizes] if mapped else [name, *sizes, f"{name}.padding", f"{name}.round_f32_to_tf32", *sizes]

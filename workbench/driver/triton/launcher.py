@@ -13,12 +13,13 @@ from triton.backends.driver import DriverBase
 from triton.runtime import _allocation, driver
 
 from workbench.driver.attributes import device_facts
-from workbench.driver.triton.kernel import ELF, compiled_of, is_descriptor, name_of, parameter_names
+from workbench.driver.triton.kernel import ELF, compiled_of, name_of, parameter_names
 from workbench.driver.triton.timing import Event, benchmark
 from workbench.errors import ArgumentError, DeviceUnavailableError, UnsupportedInstructionError
 from workbench.ptx.tensor_map import ELEMENTS, SWIZZLES, TensorMap
 from workbench.ptx.tensors import address_of
 from workbench.toolchain.occupancy import limits_of
+from workbench.toolchain.triton_descriptors import is_descriptor
 
 if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel
