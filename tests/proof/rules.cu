@@ -247,3 +247,143 @@ extern "C" __global__ void repeated_stores(float* out, const float* x, int n) { 
 }
 
 extern "C" __global__ void scattered(float* out, const int* index) { out[index[threadIdx.x]] = 1.f; }
+
+extern "C" __global__ void changed_meanwhile(float* out) {
+  __shared__ volatile int place;
+  if (threadIdx.x == 0) place = 0;
+  __syncthreads();
+  atomicAdd(out + place, 1.f);
+  if (threadIdx.x == 63) place = 64;
+}
+
+extern "C" __global__ void changed_behind_it(float* out, int n) {
+  __shared__ volatile int place;
+#pragma unroll 1
+  for (int k = 0; k < n; ++k) {
+    if (threadIdx.x == 0) place = 0;
+    __syncthreads();
+    int v = *(int*)&place;
+    __syncthreads();
+    atomicAdd(out + v, 1.f);
+    if (threadIdx.x == 63) place = 64;
+  }
+}
+
+extern "C" __global__ void stored_by_some(float* out, int n) {
+  __shared__ int place[64];
+#pragma unroll 1
+  for (int k = 0; k < n; ++k) {
+    if (threadIdx.x < 32) place[threadIdx.x] = 0;
+    __syncthreads();
+    atomicAdd(out + place[63 - threadIdx.x], 1.f);
+    __syncthreads();
+    place[threadIdx.x] = 64;
+    __syncthreads();
+  }
+}
+
+extern "C" __global__ void rounds_that_do_not_come(float* out, const int* x, int n) {
+  __shared__ int place[64];
+  int t = threadIdx.x;
+#pragma unroll 1
+  for (int round = 0; round < n; ++round) {
+    if (t == 0) {
+#pragma unroll 1
+      for (int k = 0; k < 64; ++k) {
+        if (x[k] > 0) break;
+        place[k] = 0;
+      }
+    }
+    __syncthreads();
+    if (t > 0 && x[t] <= 0 && x[t - 1] <= 0 && x[0] > 0) atomicAdd(out + place[t], 1.f);
+    __syncthreads();
+    place[t] = 64;
+    __syncthreads();
+  }
+}
+
+extern "C" __global__ void extended(float* out, const int* x) {  // elements of x are at least -1
+  unsigned long long v;
+  asm volatile("ld.global.u32 %0, [%1];" : "=l"(v) : "l"(x + threadIdx.x));
+  atomicAdd(out + v + 1, 1.f);
+}
+
+extern "C" __global__ void narrowed(float* out) {
+  int v;
+  asm volatile("cvt.s8.s32 %0, %1;" : "=r"(v) : "r"(threadIdx.x * 4));
+  atomicAdd(out + v, 1.f);
+}
+
+extern "C" __global__ void clamped(float* out) {
+  int v;
+  asm volatile("min.relu.s32 %0, %1, 5;" : "=r"(v) : "r"((int)threadIdx.x - 64));
+  atomicAdd(out + v + 64, 1.f);
+}
+
+extern "C" __global__ void half_a_unit(float* out) {  // a multiple of 2**31 is no multiple of 2**32
+  unsigned v;
+  asm volatile("shl.b32 %0, %1, 31;" : "=r"(v) : "r"(threadIdx.x));
+  atomicAdd(out + v, 1.f);
+}
+
+extern "C" __global__ void sign_of_it(float* out) {
+  int v;
+  asm volatile("shr.s32 %0, %1, 31;" : "=r"(v) : "r"((int)threadIdx.x - 1));
+  atomicAdd(out + v, 1.f);
+}
+
+extern "C" __global__ void high_bit(float* out) {
+  unsigned v;
+  asm volatile("shr.u32 %0, %1, 31;" : "=r"(v) : "r"(threadIdx.x - 1));
+  atomicAdd(out + v, 1.f);
+}
+
+extern "C" __global__ void divided(float* out) {
+  int v;
+  asm volatile("div.s32 %0, %1, 4;" : "=r"(v) : "r"((int)threadIdx.x * 4 - 7));
+  atomicAdd(out + v + 2, 1.f);
+}
+
+extern "C" __global__ void rest_of_it(float* out) {
+  int v;
+  asm volatile("rem.s32 %0, %1, 64;" : "=r"(v) : "r"((int)threadIdx.x - 1));
+  atomicAdd(out + v, 1.f);
+}
+
+extern "C" __global__ void one_place_apart(float* out, const int* starts, const int* lengths) {
+  int b = blockIdx.x;
+  if (threadIdx.x <= lengths[b]) out[starts[b] + threadIdx.x] = 1.f;
+}
+
+extern "C" __global__ void hidden_register(float* out) {
+  int v;
+  asm volatile("{.reg .b32 hid; mov.b32 hid, 64; {.reg .b32 hid; mov.b32 hid, 0;} mov.b32 %0, hid;}" : "=r"(v));
+  atomicAdd(out + v, 1.f);
+}
+
+#define STORE(place, value) asm volatile("st.shared.b32 [%0], %1;" ::"r"(SHARED(&(place))), "r"(value) : "memory")
+
+extern "C" __global__ void stored_behind_the_barrier(float* out) {
+  __shared__ int place[64];
+  int v;
+  STORE(place[threadIdx.x], 0);
+  __syncthreads();
+  STORE(place[threadIdx.x], 64);
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(SHARED(place + threadIdx.x)) : "memory");
+  atomicAdd(out + v, 1.f);
+}
+
+extern "C" __global__ void two_values(float* out, int n) {
+  __shared__ int place[64];
+  STORE(place[threadIdx.x], 0);
+  if (threadIdx.x == n) STORE(place[threadIdx.x], 64);
+  __syncthreads();
+  atomicAdd(out + place[63 - threadIdx.x], 1.f);
+}
+
+extern "C" __global__ void near_a_reciprocal(float* out) {  // 21,846 / 2**16 is a third only of smaller numbers
+  unsigned n = (threadIdx.x + 2000) * 32;
+  atomicAdd(out + (n * 21846 >> 16) - n / 3, 1.f);
+}
+
+extern "C" __global__ void digits_that_overlap(float* out) { out[threadIdx.x % 16 * 3 + threadIdx.x / 16 * 8] = 1.f; }

@@ -27,6 +27,8 @@ from workbench.toolchain import CompiledKernel
 BOTH = {"out": "float32[64]", "x": "float32[64]"}
 COPIED = {"out": "float32[64]", "x": "float32[64, 4]"}
 ONE = {"out": "float32[64]"}
+SEQUENCES = {"out": "float32[n]", "starts": "int32[blocks]", "lengths": "int32[blocks]"}
+APART = ["n < 2**30", {"starts": "0 <= v < n - 64, apart by lengths", "lengths": "0 <= v < 64"}]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +87,7 @@ RULES = (
     Rule("memory.move", "16 if matrix", "2 if matrix", "rows_of_matrices", {"out": "int32[32]"}, block=32),
     Rule("memory.move", "size * count", "size", "vector_outside", {"out": "float32[64 * 4 - 1]"}),
     Rule("memory._loaded", 'kind[0] == "s" or size >= 4', "False", "signed_bytes",
-         {"out": "float32[256]", "x": "int8[64]"}),
+         {"out": "float32[256]", "x": "int8[64]"}, also=("memory.in_register", "not isinstance(value, Term)", "True")),
     Rule("memory.move", "strong=atomic or any(", "strong=True or any(", "plain_sum", ONE),
     Rule("memory.accesses_at", '".cta" in statement.opcode', "False", "sum_of_a_block", {"out": "int32[1]"}, grid=2),
     Rule("queries.Queries._pairs", "one.strong and other.strong", "one.strong or other.strong",
@@ -110,6 +112,33 @@ RULES = (
          {"out": "float32[64]", "index": "int32[64]"}, facts={"index": "0 <= v < 64"}),
     Rule("solver.Question._suppose_pair", "for value in fact.free", "for value in ()", "scattered",
          {"out": "float32[64]", "index": "int32[64]"}, facts={"index": "0 <= v < 64, distinct or 0"}),
+    Rule("solver.Question._suppose_pair", "(<= (+ {self._variables[here]} {lengths[here]})",
+         "(< (+ {self._variables[here]} {lengths[here]})", "one_place_apart", SEQUENCES, grid="blocks", facts=APART),
+    Rule("memory.in_register", "not isinstance(value, Term)", "True", "extended",
+         {"out": "float32[65]", "x": "int32[64]"}, facts={"x": "-1 <= v < 64"}),
+    Rule("memory.in_register", "not isinstance(value, Term)", "True", "narrowed", {"out": "float32[256]"}),
+    Rule("values._clamps", 'or "relu" in one.parts', "", "clamped", ONE),
+    Rule("values._modulo", "factor % (1 << width)", "factor % (1 << width - 1)", "half_a_unit", ONE),
+    Rule("values._shr", "one.signed and _at_least_zero(one, value)", "one.signed", "sign_of_it", ONE),
+    Rule("values._shr", "one.holds(between(0, value, (1 << count) - 1))", "True", "high_bit", {"out": "float32[1]"}),
+    Rule("values._divide", "or not _at_least_zero(one, left)", "", "divided", {"out": "float32[64]"}),
+    Rule("values._divide", "or not _at_least_zero(one, left)", "", "rest_of_it", {"out": "float32[64]"}),
+    Rule("values._by_reciprocal", "if one.holds(between(0, dividend, (1 << shift) // excess - 1)):", "if True:",
+         "near_a_reciprocal", {"out": "float32[1]"}),
+    Rule("digits.zero_parts", "low - most > -unit and high - least < unit", "True", "digits_that_overlap",
+         {"out": "float32[70]"}),
+    Rule("graph._renamed", "all(name == own for name, own in names.items())", "True", "hidden_register", ONE),
+    Rule("shared_values._Flow.seen_by", "access.strong or any(one.access.strong for one in several)", "False",
+         "changed_meanwhile", ONE),
+    Rule("shared_values._Flow.seen_by", "access.strong or any(one.access.strong for one in several)", "access.strong",
+         "changed_behind_it", ONE),
+    Rule("shared_values._Flow.seen_by", "_may_meet(one.access.epochs, access.epochs) and", "False and",
+         "stored_behind_the_barrier", ONE),
+    Rule("shared_values.SharedValues._pair_agrees", "extra.append(f\"(not {all_of([f'(= {distance} 0)', same])})\")",
+         "return True", "two_values", ONE),
+    Rule("shared_values.SharedValues._ways", ", substituted(one.access.path, writer)]", "]", "stored_by_some", ONE),
+    Rule("shared_values._writer", 'atom.kind != "tid"', 'atom.kind not in ("tid", "round")', "rounds_that_do_not_come",
+         {"out": "float32[64]", "x": "int32[64]"}),
 )  # fmt: skip
 
 
@@ -172,7 +201,10 @@ def test_a_faulty_kernel_is_proved_only_with_a_broken_rule(rule):
 
 
 def test_modules_with_rules_have_mutants():
-    with_rules = {"copies", "execution", "graph", "head_copies", "loops", "memory", "queries", "solver", "state"}
+    with_rules = {
+        "copies", "digits", "execution", "graph", "head_copies", "loops", "memory", "queries", "shared_values",
+        "solver", "state", "values",
+    }  # fmt: skip
     assert {rule.where.partition(".")[0] for rule in RULES} == with_rules
 
 

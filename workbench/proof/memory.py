@@ -141,6 +141,7 @@ def move(thread: Thread, statement: Statement, operands: list[str], state: State
         value: Value = None
         if name == "ld" and len(found) == 1:
             value = _loaded(thread, found[0], place * size, parts[-1])
+            value = in_register(thread, statement, register, value, parts[-1], state)
         thread.assign(statement, state, register, value, guard)
 
 
@@ -175,6 +176,14 @@ def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str) -> Valu
     return thread.fresh(access.statement, f"loaded{shift}", low, high) if size < 4 else None
 
 
+def in_register(thread: Thread, statement: Statement, register: str, value: Value, kind: str, state: State) -> Value:
+    """Return a value of a type as a register holds it: a wider one has it extended by zeros, or by its sign."""
+    size = PTX_BYTES[kind]
+    if not isinstance(value, Term) or PTX_BYTES.get(thread.graph.types.get(register.strip(), ""), size) <= size:
+        return value
+    return thread.integer(statement, value, kind[0] == "s", 8 * size, state)
+
+
 def is_shared(thread: Thread, base: str) -> bool:
     """Return True for an array in shared memory."""
     variable = thread.graph.variables.get(base.removeprefix("%"))
@@ -197,6 +206,7 @@ def parameter(thread: Thread, statement: Statement, operands: list[str], state: 
         if held is None and kind[0] in "bsu" and size <= 8:  # the same for all threads
             low, high = -(1 << 8 * size - 1), (1 << 8 * size - 1) - 1
             held = thread.specification.arena.atom("unknown", f"{declared.name}+{offset}.{size}", (), low, high)
+        held = in_register(thread, statement, register, held, kind, state)
         thread.assign(statement, state, register, held, guard)
 
 

@@ -3,12 +3,14 @@
 A run of the kernel records all stores to an array. In the next run a load, whose latest barrier is B, gets the value
 of a store S if the following holds; else it may be anything.
 
+* Neither the load nor a store to the array is volatile or atomic: such accesses need no order among each other.
 * S is executed before B: in the control flow of one round of the loops around both, S is not reachable from B.
 * No store that the load's own thread executes after B comes before the load.
 * Whenever a store before B touches the bytes that S writes, in the same round, it writes the same value to the same
   place. Stores of earlier rounds come before S, for such accesses do not race, which is proved for all of them.
 * There is a thread that executes S at the place of the load. Its indices are guessed by inverting the address; that
-  they are right, and that S is executed for them, is proved, or is the condition of the value.
+  they are right, and that S is executed for them, is proved, or is the condition of the value. A store in a loop that
+  is not around the load may be anything: a path says what holds in a round, not that there is one.
 """
 
 from __future__ import annotations
@@ -205,6 +207,8 @@ class _Flow:
 
         None if a store may come between, or if the barrier is not known.
         """
+        if access.strong or any(one.access.strong for one in several):
+            return None
         start = access.statement.start
         around = self._loops(start)
         barriers: list[int] = []
@@ -270,13 +274,13 @@ def _computed(atom: Atom) -> bool:
 
 
 def _writer(one: Stored, place: Term, rounds: Sequence[Term]) -> dict[Atom, Term] | None:
-    """Guess the thread, and the rounds of loops of its own, for which a store has a place; None if there is no guess.
+    """Guess the thread that stores to a place; None if there is no guess, or if rounds of other loops decide.
 
     Its indices are taken as the digits of the place.
     """
     common = {count.atom for count in rounds}
     own = {atom for atom in one.thread_atoms if atom not in common}
-    if any(atom.kind not in ("tid", "round") for atom in own):
+    if any(atom.kind != "tid" for atom in own):
         return None
     factors: dict[Atom, int] = {}
     rest = place

@@ -21,7 +21,7 @@ from workbench.proof.conditions import (
     zero,
 )
 from workbench.proof.descriptors import bits_of_address, masked_address, with_bits
-from workbench.proof.memory import is_pointer
+from workbench.proof.memory import in_register, is_pointer
 from workbench.proof.state import State, Value
 from workbench.proof.terms import BLOCK, Term, quotient, ratio, remainder, term
 from workbench.proof.thread import Thread
@@ -102,9 +102,14 @@ def computed(operation: Operation) -> Value:
         if name == "cvt":
             return _conversion(operation)
         rule = _RULES.get(name)
-        return None if rule is None or kind not in _INTEGERS or "sat" in operation.parts else rule(operation)
+        return None if rule is None or kind not in _INTEGERS or _clamps(operation) else rule(operation)
     except TypeError:
         return None
+
+
+def _clamps(one: Operation) -> bool:
+    """Return True if a result outside a range becomes its end."""
+    return "sat" in one.parts or "relu" in one.parts
 
 
 def _comparison(one: Operation) -> Value:
@@ -153,7 +158,8 @@ def _conversion(one: Operation) -> Value:
     to, source = one.parts[-2], one.parts[-1]
     if to not in _INTEGERS or source not in _INTEGERS or "sat" in one.parts:
         return None
-    return one.exact(1) if PTX_BYTES[to] > PTX_BYTES[source] else one.value(1)
+    found = one.exact(1) if PTX_BYTES[to] > PTX_BYTES[source] else one.value(1)
+    return in_register(one.thread, one.statement, one.operands[0], found, to, one.state)
 
 
 def _mov(one: Operation) -> Value:
