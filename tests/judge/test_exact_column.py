@@ -40,6 +40,7 @@ def test_whole_numbers_are_not_compared() -> None:
     assert [one.exact for one in found] == ["no answer: its outputs are no floats"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("variant", "features", "answer"),
     [
