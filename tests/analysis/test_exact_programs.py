@@ -21,8 +21,9 @@ from workbench.analysis.exact import (
     part_of,
     raw,
     roundings_of,
+    unseen_by,
 )
-from workbench.analysis.exact.elements import MODULUS, UNDEFINED, P
+from workbench.analysis.exact.elements import MODULUS, UNDEFINED, P, Q
 from workbench.errors import KernelFault
 from workbench.launch.sim import Simulator, machine_kernel
 from workbench.toolchain import compile_cuda_module
@@ -204,6 +205,22 @@ def test_sizes_may_depend_on_the_seed() -> None:
     assert (found.compared, found.elements) == (2, 2)
 
 
+def test_a_second_exponential_is_blind_to_what_lies_before_the_first() -> None:
+    """It is said in the answer where the reference has both."""
+    used: set[str] = set()
+    x = RingTensor.of(torch.randn(4, 9), used)
+    seen, capped = (
+        [raw(torch.softmax(one, -1)) % P for one in scores]
+        for scores in ((x, 1.01 * x), (30 * torch.tanh(x / 30), 30 * torch.tanh(1.01 * x / 30)))
+    )
+    assert not torch.equal(*seen)
+    assert torch.equal(*capped)
+    unseen = unseen_by(used)
+    assert unseen == "what lies before tanh where an exponential follows"
+    assert f"; not seen: {unseen})" in str(ExactAnswer(True, "", 3, 3, 2, 0.5, unseen))
+    assert not unseen_by(["tanh", "mul"])
+
+
 def test_only_the_part_that_an_exponential_leaves_is_compared() -> None:
     draw = (made(5, 7), made(5 + P, 7))
     assert agreement(iter([draw, draw]), "P").same
@@ -214,13 +231,42 @@ def test_only_the_part_that_an_exponential_leaves_is_compared() -> None:
     assert part_of(["lg2.approx.f32"], ["log"]) == "logarithm"
 
 
-def test_a_single_wrong_element_passes_as_often_as_computed() -> None:
-    """One of P elements is equal by chance; both of two draws, or two of three, must differ."""
-    generator = torch.Generator().manual_seed(0)
-    pairs = torch.randint(0, P, (400_000, 2), generator=generator)
-    share = float((pairs[:, 0] == pairs[:, 1]).double().mean())
-    assert share == pytest.approx(1 / P, rel=0.1)
-    assert agreement(iter([(made(1), made(1))] * 2)).passes == pytest.approx(3 / P**2)
+ONE_ELEMENT = r"""
+extern "C" __global__ void weight(float* out, const float4* x) {
+  const int row = blockIdx.x * 256 + threadIdx.x;
+  const float4 v = x[row];
+  const float most = fmaxf(v.x, v.y), first = __expf(v.x - most), second = __expf(v.y - most);
+  out[row] = __fdividef(first, first + second) WRONG;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "values"),
+    [("+ 1e-3f * v.z", P), ("* __expf(v.z - v.w)", Q)],  # a power of 2 has Q values alone
+    ids=["a term too much", "a wrong exponent"],
+)
+def test_a_single_wrong_element_passes_as_often_as_computed(wrong: str, values: int) -> None:
+    """Each thread of one launch is a draw of a kernel with a single output, which is wrong."""
+    draws = 256 * 4000
+    x = torch.randn(draws, 4, generator=torch.Generator().manual_seed(0))
+    out = torch.zeros(draws)
+    kernel = compile_cuda_module(ONE_ELEMENT.replace("WRONG", wrong), arch="sm_80").kernels["weight"]
+    Simulator().launch(kernel, draws // 256, 256, [out, x], exact=True)
+    passes = elements(out) % P == raw(torch.softmax(RingTensor.of(x[:, :2]), -1))[:, 0] % P
+    assert _within(passes[:10_000], 1 / values)
+    assert _within(passes, 1 / values)
+    assert _within(passes.view(-1, 2).all(1), 1 / values**2)
+    reported = passes[: draws // 3 * 3].view(-1, 3).sum(1) < 2  # differs in two of up to three draws
+    computed = agreement(iter([(made(1), made(1))] * 2)).passes
+    assert computed == pytest.approx(3 / Q**2)  # the less favourable of the two
+    assert _within(~reported, 3 / values**2)
+
+
+def _within(passes: torch.Tensor, chance: float) -> bool:
+    """Whether a count is within three of its standard deviations."""
+    expected = len(passes) * chance
+    return abs(int(passes.sum()) - expected) <= 3 * math.sqrt(expected)
 
 
 # ---- torch in the ring

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import pytest
 from exact_ops import row_softmax
 
 import workbench as wb
+from workbench.attention.ops.paged_attention.cases import PagedAttentionCase
 from workbench.judge import Judgement
 
 
@@ -35,3 +38,20 @@ def test_an_op_whose_cases_have_their_answer_is_compared_with_its_formula_in_tor
 def test_whole_numbers_are_not_compared() -> None:
     found = wb.check("copy_blocks", exact=True, variants="cuda_vectors", elsewhere=False, seeds=[1])
     assert [one.exact for one in found] == ["no answer: its outputs are no floats"]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("variant", "features", "answer"),
+    [
+        ("cuda_partitioned", {"kv_cache_dtype": "fp8_e4m3", "scales": "tensor"}, "the same computation in 512 of 512"),
+        ("cuda_partitioned", {"kv_cache_dtype": "int8"}, "no answer: it computes with a float made of an integer's"),
+        ("cuda_scaled_groups", {"kv_cache_dtype": "nvfp4"}, "computes with the bytes of key_cache as plain numbers"),
+        ("cuda_grouped_mma", {"soft_cap": 30.0}, "; not seen: what lies before tanh where an exponential follows"),
+    ],
+)
+def test_right_kernels_of_every_cache_never_differ(variant: str, features: dict[str, Any], answer: str) -> None:
+    case = PagedAttentionCase("short", num_heads=4, num_kv_heads=2, head_size=64, seq_lens=(1, 17), **features)
+    [found] = wb.check("paged_attention", cases=[case], exact=True, variants=variant, elsewhere=False, seeds=[1])
+    assert found.ok
+    assert answer in found.exact

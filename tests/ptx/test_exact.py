@@ -278,6 +278,10 @@ def test_atomic_sums_in_any_order() -> None:
     assert int(of_ring(total)) == int(of_ring(values).sum()) % MODULUS
 
 
+def test_one_element_may_have_any_stride() -> None:
+    assert of_ring(torch.tensor([3.0]).expand(1, 1)[0].as_strided((1,), (0,))).tolist() == [3]
+
+
 def test_codes_of_eight_bits_are_exact() -> None:
     codes = np.arange(256, dtype=np.uint16)
     [out] = run_lanes("cvt.rn.f16x2.e4m3x2 {d0}, {s0};", ["f16x2"], ["e4m3x2"], [codes], exact=True)
@@ -292,6 +296,8 @@ WITHOUT = {
     "mul.f32 {d0}, {s0}, {s0}; add.s32 {d0}, {d0}, 32767;": "computes with the bits of a float as an integer",
     "neg.f32 {d0}, {s0}; max.s32 {d0}, {d0}, 0;": "compares floats as integers",
     "add.f32 {d0}, {s0}, 0f4B400000;": "rounds to a whole number",
+    "or.b32 %r61, {s0}, 0x4b000000; mov.b32 %r62, %r61; sub.f32 {d0}, %r62, 0f4B000000;": "an integer's bits",
+    "lop3.b32 {d0}, {s0}, 255, 0x4b000000, 0x6a; mul.f32 {d0}, {d0}, {d0};": "a float made of an integer's bits",
     "copysign.f32 {d0}, {s0}, {s0};": "no rule for copysign.f32",
 }
 
@@ -302,6 +308,13 @@ def test_what_has_no_rule_ends_the_launch(text: str) -> None:
     run_lanes(text, ["f32"], ["f32"], [a])
     with pytest.raises(KernelFault, match=WITHOUT[text]):
         run_lanes(text, ["f32"], ["f32"], [a], exact=True)
+
+
+def test_bits_without_a_constant_exponent_are_a_float() -> None:
+    a = np.array([0x4040, 0xBF80] * 16, np.uint32)  # 3 and -1 in bf16
+    text = "shl.b32 {d0}, {s0}, 16; xor.b32 {d0}, {d0}, 0x80000000; add.f32 {d0}, {d0}, {d0};"
+    [out] = run_lanes(text, ["f32"], ["f32"], [a], exact=True)
+    assert elements(out, "f32").tolist() == [MODULUS - 6, 2] * 16
 
 
 def test_what_is_not_reached_does_not() -> None:

@@ -42,12 +42,14 @@ _COUNTS = frozenset(
 
 
 def uses_of_bits(statements: Sequence[Statement]) -> dict[int, str]:
-    """Return what a statement does with the bits of a float result, by the statement's offset in the PTX."""
+    """Return what a statement does with the bits of floats, by the statement's offset in the PTX."""
     parsed = [_Parsed.of(one) for one in statements]
-    results = _results(parsed)
+    results, made = _results(parsed), _made(parsed)
     found = {}
     for one in parsed:
         reason = _reason(one, results)
+        if not reason and not made.isdisjoint(one.read) and _is_arithmetic(one):
+            reason = "computes with a float made of an integer's bits"
         if reason:
             found[one.start] = reason
     return found
@@ -73,14 +75,17 @@ class _Parsed(NamedTuple):
     @property
     def constants(self) -> list[int]:
         """Integers among the operands, as unsigned numbers."""
-        found = []
-        for text in self.operands[1:]:
-            try:
-                found.append(int(text.strip().rstrip("U"), 0))
-            except ValueError:
-                continue
-        bits = 64 if self.opcode.endswith("64") else 32
-        return [one % (1 << bits) for one in found]
+        return _constants(self.operands[1:], 64 if self.opcode.endswith("64") else 32)
+
+
+def _constants(operands: Iterable[str], bits: int) -> list[int]:
+    found = []
+    for text in operands:
+        try:
+            found.append(int(text.strip().rstrip("U"), 0))
+        except ValueError:
+            continue
+    return [one % (1 << bits) for one in found]
 
 
 def _results(parsed: Iterable[_Parsed]) -> set[str]:
@@ -101,6 +106,32 @@ def _results(parsed: Iterable[_Parsed]) -> set[str]:
                 found.update(one.written)
                 changed = True
     return found
+
+
+def _made(parsed: Sequence[_Parsed]) -> set[str]:
+    """Return the registers that hold a number to which an integer instruction gave a constant exponent.
+
+    1024 + n is the fp16 of the bits 0x6400 | n. Its elements do not add up so: those of numbers with many digits are
+    any. What has no constant, such as the bits of an fp8 moved to those of an fp16, is short.
+    """
+    found: set[str] = set()
+    for one in parsed:
+        if one.head in ("or", "xor"):
+            sets = [bits for bits in one.constants if bits and bits not in _SIGNS]
+        elif one.head == "lop3":  # (a & b) ^ c, (a & b) | c
+            sets = [bits for bits in _constants(one.operands[3:4], 32) if bits and bits not in _SIGNS]
+        else:
+            continue
+        if sets:
+            found.update(one.written)
+    for one in parsed:
+        if one.head == "mov" and not found.isdisjoint(one.read):
+            found.update(one.written)
+    return found
+
+
+def _is_arithmetic(one: _Parsed) -> bool:
+    return one.head in ("add", "sub", "mul", "fma") and bool(_FLOAT.search(one.opcode))
 
 
 def _ends(one: _Parsed, kind: str) -> bool:

@@ -4,7 +4,15 @@ Begin with ``agreement.py``; ``elements.py`` has the ring, ``ring.py`` the tenso
 docs/EXACT.md has the algebra.
 """
 
-from workbench.analysis.exact.agreement import ExactAnswer, Part, agreement, opcodes_of, part_of, roundings_of
+from workbench.analysis.exact.agreement import (
+    ExactAnswer,
+    Part,
+    agreement,
+    opcodes_of,
+    part_of,
+    roundings_of,
+    unseen_by,
+)
 from workbench.analysis.exact.elements import elements
 from workbench.analysis.exact.operators import apply
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
@@ -20,6 +28,7 @@ __all__ = [
     "part_of",
     "raw",
     "roundings_of",
+    "unseen_by",
 ]
 
 RingTensor.compute = staticmethod(apply)

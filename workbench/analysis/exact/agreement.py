@@ -31,6 +31,8 @@ _LINEAR = frozenset(
     )
 )
 _LOGARITHMS = frozenset(["log", "log2", "log1p", "logsumexp", "log_softmax", "softplus"])
+_BOUNDED = frozenset(["tanh", "sigmoid", "silu", "gelu", "softplus"])
+_EXPONENTIALS = frozenset(["exp", "exp2", "softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention"])
 _FUNCTIONS = ("ex2.", "lg2.", "tanh.", "div.", "rcp.", "sqrt.", "rsqrt.", "sin.", "cos.")
 _ROUNDING = re.compile(r"cvt\.(relu\.)?([su]\d+|(e4m3|e5m2)x2)\.(f|bf)(16|32|64)")
 
@@ -64,6 +66,7 @@ class ExactAnswer:
         elements: number of all elements.
         draws: number of draws of the inputs.
         passes: the chance that one wrong element passes, were it the only one.
+        unseen: what the comparison is blind to, if anything.
     """
 
     same: bool | None
@@ -72,6 +75,7 @@ class ExactAnswer:
     elements: int = 0
     draws: int = 0
     passes: float = 1.0
+    unseen: str = ""
 
     @classmethod
     def without(cls, reason: str) -> ExactAnswer:
@@ -85,7 +89,18 @@ class ExactAnswer:
         if not self.same:
             return f"not the same computation: {self.reason} ({of} compared, {self.draws} draws)"
         chance = f"one wrong element alone would pass by chance 1 in {round(1 / self.passes):,}"
-        return f"the same computation in {of} ({self.draws} draws; {chance})"
+        unseen = f"; not seen: {self.unseen}" if self.unseen else ""
+        return f"the same computation in {of} ({self.draws} draws; {chance}{unseen})"
+
+
+def unseen_by(operators: Iterable[str]) -> str:
+    """Return what a comparison with these operators of torch is blind to, or "".
+
+    An exponential reads the Q part of its argument, which is the same for all results of an exponential. Functions
+    such as tanh have one inside.
+    """
+    bounded, used = sorted(_BOUNDED.intersection(operators)), _EXPONENTIALS.intersection(operators)
+    return f"what lies before {' or '.join(bounded)} where an exponential follows" if bounded and used else ""
 
 
 def agreement(draws: Iterator[tuple[Results, Results]], part: Part = "P", roundings: Sequence[str] = ()) -> ExactAnswer:
@@ -98,7 +113,8 @@ def agreement(draws: Iterator[tuple[Results, Results]], part: Part = "P", roundi
     looks = [_Look(*next(draws), part) for _ in range(2)]
     if sum(look.differs for look in looks) == 1:
         looks.append(_Look(*next(draws), part))
-    chance = 3 * (1 / (MODULUS if part == "whole" else P if part == "P" else Q)) ** 2  # two of up to three
+    # Two of up to three. An exponential has Q values alone, and a root is that of two elements.
+    chance = 3 * (1 / (MODULUS if part == "whole" else Q)) ** 2
     elements = min(look.elements for look in looks)
     if all(look.elements == elements for look in looks):
         compared = int(torch.stack([look.known for look in looks]).any(0).sum())

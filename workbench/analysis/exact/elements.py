@@ -30,7 +30,8 @@ def elements(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype not in _TYPES:
         allowed = ", ".join(_TYPES.values())
         raise ArgumentError("tensor", f"a tensor of {tensor.dtype}", allowed, "Convert it first.")
-    content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    dense = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)  # one element may have a stride of 0
+    content = dense.flatten().view(torch.uint8).numpy().tobytes()
     found = np.frombuffer(core.exact_residues(content, _TYPES[tensor.dtype]), np.uint16)
     return torch.from_numpy(found.astype(np.int64)).view(tensor.shape)
 
