@@ -13,13 +13,21 @@ import workbench as wb
 from workbench.cli import main
 from workbench.judge import OUTCOMES
 
+NVFP4 = {
+    "paged_attention": OPS["paged_attention"].case("small", kv_cache_dtype="nvfp4"),
+    "reshape_and_cache": "nvfp4",
+    "gather_cache": "nvfp4",
+}
+
 
 @pytest.mark.parametrize("op", [long_if(name != "copy_blocks", OPS[name], id=name) for name in OPS])
 def test_every_variant_has_a_verdict(op):
     judgement = wb.check(op, seeds=1)
-    assert judgement.ok, judgement
     assert [one.variant for one in judgement] == [variant.name for variant in op.variants]
-    assert all(one.max_error <= one.bound and len(one.seeds) == 1 for one in judgement)
+    judged = [one for one in judgement if "it needs nvfp4" not in one.message]  # others read no case but one of that
+    assert all(one.ok and one.max_error <= one.bound and len(one.seeds) == 1 for one in judged), judgement
+    for one in {one.variant for one in judgement} - {one.variant for one in judged}:
+        assert wb.check(op, variants=one, cases=NVFP4[op.name], seeds=1).ok
 
 
 @pytest.mark.long
@@ -72,7 +80,7 @@ WRONG = {
     "no C++": (PAGES, "#include", "include", "not_compiled"),
     "another name": (PAGES, "\ncopy_blocks_vectors(", "\ncopy_blocks_faster(", "not_loaded"),
     "a parameter": (PAGES, "page_bytes", "bytes_of_a_page", "not_loaded"),
-    "a hang": (PAGES, "  // 3.", "  while (page_bytes) __threadfence();\n  // 3.", "timeout"),
+    "a hang": (PAGES, "  // 3.", "  while (page_bytes) __threadfence();\n  // 3.", "barrier"),
 }
 
 
