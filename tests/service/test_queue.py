@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from fakes import fake
 
+from workbench.base.processes.executor import OwnProcesses
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.service import Client, LimitReached, Problems, Service, ServiceOptions, Submission, Ticket
 from workbench.service.rewards import ServiceResult
@@ -133,6 +135,23 @@ def test_a_cancelled_judgement_frees_its_worker(start):
     waiting = submit(service, "sleep 3600\n# submitted again")
     service.cancel(CLIENT, waiting.id)
     assert service.cancel(CLIENT, waiting.id).state == "cancelled"
+
+
+def test_a_judgement_that_is_cancelled_while_it_is_handed_out_frees_its_worker(start, monkeypatch):
+    service, given, known = start(), OwnProcesses.submit, threading.Event()
+    tickets: list[Ticket] = []
+
+    def cancelled_meanwhile(self, *arguments):
+        future = given(self, *arguments)
+        assert known.wait(SECONDS)
+        while tickets:  # before the service notes the future
+            service.cancel(CLIENT, tickets.pop().id)
+        return future
+
+    monkeypatch.setattr(OwnProcesses, "submit", cancelled_meanwhile)
+    tickets.append(submit(service, "sleep 3600"))
+    known.set()
+    assert finished(service, submit(service, "outcome ok")).ok
 
 
 def test_a_worker_that_dies_costs_one_verdict(start):

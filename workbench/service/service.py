@@ -249,8 +249,10 @@ class Service:
             nothing: Future[dict[str, Any]] = Future()
             nothing.set_result({})
             return nothing
-        job.future = executor.submit(self._judge, job.work)
-        return job.future
+        future = job.future = executor.submit(self._judge, job.work)
+        if job.cancelled and self._own is not None:  # since it was asked: `cancel` may not have seen the future
+            self._own.end(future)
+        return future
 
     def _dispatch(self) -> None:
         assert self._executor is not None
