@@ -264,7 +264,7 @@ def test_a_single_wrong_element_passes_as_often_as_computed(wrong: str, values: 
 
 
 def _within(passes: torch.Tensor, chance: float) -> bool:
-    """Whether a count is within three of its standard deviations."""
+    """Return True if a count is within three of its standard deviations."""
     expected = len(passes) * chance
     return abs(int(passes.sum()) - expected) <= 3 * math.sqrt(expected)
 

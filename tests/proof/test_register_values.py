@@ -1,4 +1,4 @@
-"""What a proof knows of registers is what they hold in the machine, in random programs."""
+"""Registers hold in the machine what a proof knows of them, in random programs."""
 
 from __future__ import annotations
 

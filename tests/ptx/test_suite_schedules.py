@@ -34,7 +34,7 @@ def built(group: list[Mutant]) -> Iterator[tuple[ptx.Program, Mutant]]:
 
 
 def is_wrong(program: ptx.Program, mutant: Mutant, size: int, **order: object) -> bool:
-    """Whether a size gives a wrong value, a fault or no end in an order."""
+    """Return True if a size gives a wrong value, a fault or no end in an order."""
     try:
         return bool(run(program, mutant.entry, mutant.sample.case(size), instruction_limit=SPINS, **order).wrong())
     except (KernelFault, KernelTimeout):

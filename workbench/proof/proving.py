@@ -218,7 +218,8 @@ def attempt(
         execution = Execution(family.module, family.kernel.name, specification, effort)
         execution.run()
         roles = in_roles(execution, family.module) if has_roles(execution) else None
-        for one in (Queries(execution) if roles is None else RoleQueries(roles, family.kernel.ptx)).failures():
+        queries = Queries(execution) if roles is None else RoleQueries(roles, family.kernel.ptx)
+        for one in queries.failures():
             failures.append(one)
             if enough(specification, one):
                 break
