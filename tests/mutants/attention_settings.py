@@ -11,6 +11,7 @@ from workbench.attention.ops.causal_attention_backward import CausalAttentionBac
 from workbench.attention.ops.contiguous_attention import ContiguousAttentionCase
 from workbench.attention.ops.copy_blocks import case as copied
 from workbench.attention.ops.gather_cache import case as gathered
+from workbench.attention.ops.mla_decode import MlaDecodeCase
 from workbench.attention.ops.paged_attention import case
 from workbench.attention.ops.reshape_and_cache import case as written
 from workbench.attention.ops.swap_blocks import case as swapped
@@ -99,6 +100,16 @@ def _contiguous():
         yield of_cases("contiguous_attention", name, "large scores", config, large)
 
 
+def _latent():
+    shared = {"HEADS_PER_BLOCK": 16, "BLOCK_SIZE": 16, "PARTITION_SIZE": 64, "TILE_TOKENS": 16}
+    own = {"cuda_latent_mma": {"NUM_STAGES": 2, "NUM_THREADS": 64}, "triton_latent": {"num_warps": 4, "num_stages": 2}}
+    for name, config in own.items():
+        one = MlaDecodeCase("small", 19, 64, 32, (1, 17, 0, 130), nope_size=32)
+        large = dataclasses.replace(one, family="large_scores", dtype="float16")
+        yield of_cases("mla_decode", name, "bf16", shared | config, one)
+        yield of_cases("mla_decode", name, "large scores", shared | config, large)
+
+
 LENGTHS = {"num_seqs": 2, "num_queries": 40, "query_lens": (40, 1), "seq_lens": (90, 70)}
 CAUSAL = {
     "lengths": (4, 2, 32, 90, {**LENGTHS, "dtype": "float16"}),
@@ -146,4 +157,4 @@ def _caches():
                     yield of_cases(op, variant.name, name, variant.default_config(problem), one, arch=arch)
 
 
-SETTINGS = (*_paged(), *_contiguous(), *_causal(), *_caches())
+SETTINGS = (*_paged(), *_contiguous(), *_latent(), *_causal(), *_caches())

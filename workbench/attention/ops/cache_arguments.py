@@ -56,11 +56,11 @@ def check_tables(t: Any, num_seqs: int) -> None:
             raise ArgumentError(name, f"strides {tensor.stride()}", "a last stride of 1", f"Call {name}.contiguous().")
 
 
-def check_entries(t: Any, block_size: int) -> None:
+def check_entries(t: Any, block_size: int, num_blocks: int) -> None:
     """Check lengths and entries in use, which a kernel would follow out of the cache, where `look_at_values` says."""
     if not look_at_values(t.seq_lens):
         return
-    lengths, tables, num_blocks = t.seq_lens.long(), t.block_tables.long(), len(t.key_cache)
+    lengths, tables = t.seq_lens.long(), t.block_tables.long()
     capacity = tables.shape[1] * block_size
     meaning = f": tokens in the cache, in the {tables.shape[1]} pages of {block_size} of its row"
     check_within("seq_lens", lengths, 0, capacity, meaning, "Widen block_tables.")

@@ -75,14 +75,14 @@ def check_within(name: str, tensor: torch.Tensor, first: int, last: int, meaning
 
 
 def check_out(out: torch.Tensor, query: torch.Tensor) -> None:
-    """Check that a result has the query's shape and dtype, is contiguous and starts on `ALIGNMENT` bytes."""
+    """Check that a result has the shape and dtype of ``query``, is contiguous and starts on `ALIGNMENT` bytes."""
     check_dtype("out", out, [query.dtype])
     if out.shape != query.shape or not out.is_contiguous() or out.data_ptr() % ALIGNMENT:
         raise ArgumentError(
             "out",
             f"shape {tuple(out.shape)}, strides {out.stride()}, address {out.data_ptr():#x}",
             f"shape {tuple(query.shape)}, contiguous, starting on {ALIGNMENT} bytes",
-            "Pass torch.empty(query.shape, dtype=query.dtype, device=query.device), or None.",
+            f"Pass torch.empty({tuple(query.shape)}, dtype=query.dtype, device=query.device), or None.",
         )
 
 

@@ -80,7 +80,7 @@ def gather_cache(
     if out is None:
         geometry = detect(key_cache, value_cache, layout)
         check_tables(t, len(seq_lens) if seq_lens.dim() else 0)
-        check_entries(t, geometry.block_size)
+        check_entries(t, geometry.block_size, geometry.num_blocks)
         wanted = dtype or (key_cache.dtype if kv_cache_dtype == "auto" else torch.float32)
         shape = (int(seq_lens.sum()), geometry.num_kv_heads, geometry.head_size)
         if shape[0] < 0:  # lengths on a GPU have not been checked
@@ -112,7 +112,7 @@ def problem_of(t: GatherCacheTensors, *, layout: str | None = None, kv_cache_dty
     longest = max_blocks * geometry.block_size
     if look_at_values(t.seq_lens):
         longest = int(t.seq_lens.max()) if num_seqs else 0
-    check_entries(t, geometry.block_size)
+    check_entries(t, geometry.block_size, geometry.num_blocks)
     total = int(t.seq_lens.sum()) if look_at_values(t.seq_lens) else len(t.keys)
     if total != len(t.keys):
         raise ArgumentError("out", f"{len(t.keys)} tokens", f"{total}, the sum of seq_lens", "Pass None.")

@@ -120,7 +120,7 @@ def problem_of(
         total = longest * num_seqs
     else:
         longest, total = (int(t.seq_lens.max()), int(t.seq_lens.sum())) if num_seqs else (0, 0)
-    check_entries(t, geometry.block_size)
+    check_entries(t, geometry.block_size, geometry.num_blocks)
     return PagedAttentionProblem(
         num_seqs=num_seqs,
         num_heads=num_heads,

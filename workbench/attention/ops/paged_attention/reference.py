@@ -40,7 +40,7 @@ def attend(
     Args:
         query: ``[num_heads, head_size]``.
         keys: ``[tokens, num_kv_heads, head_size]``, dequantized.
-        values: as keys.
+        values: as keys; their rows may have another size.
         scale: factor of the scores.
         dtype: dtype of computation and result.
         alibi_slopes: ``[num_heads]``.
@@ -49,12 +49,12 @@ def attend(
         sinks: ``[num_heads]``.
 
     Returns:
-        ``[num_heads, head_size]`` in ``dtype``.
+        ``[num_heads, size of a value]`` in ``dtype``.
     """
     tokens, num_kv_heads, head_size = keys.shape
     num_heads = query.shape[0]
     if tokens == 0:
-        return torch.zeros(num_heads, head_size, dtype=dtype, device=query.device)
+        return torch.zeros(num_heads, values.shape[-1], dtype=dtype, device=query.device)
     positions = torch.arange(tokens, device=query.device) - (tokens - 1)
     if sliding_window is not None:
         inside = positions > -sliding_window
@@ -71,7 +71,7 @@ def attend(
         scores = torch.cat([scores, sinks.to(dtype)[:, None]], dim=1)
     weights = torch.softmax(scores, dim=1)[:, : len(keys)]
     out = torch.einsum("kgt,tkd->kgd", weights.view(*grouped.shape[:2], -1), values)
-    return out.reshape(num_heads, head_size)
+    return out.reshape(num_heads, values.shape[-1])
 
 
 def reference(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from workbench.analysis.device_models import device_model, model_of_arch
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem
@@ -12,7 +13,7 @@ from workbench.errors import UnknownDeviceWarning
 from workbench.ops import Config, Restriction, cdiv
 
 
-def multiprocessors(problem: PagedAttentionProblem) -> int:
+def multiprocessors(problem: Any) -> int:
     """Return the number of multiprocessors of the problem's GPU.
 
     If the problem gives none, it is that of the first recorded device of its architecture (`device_models`), or without
@@ -33,7 +34,7 @@ def multiprocessors(problem: PagedAttentionProblem) -> int:
 
 
 def partition_size(
-    problem: PagedAttentionProblem, sizes: Sequence[int], *, blocks_per_multiprocessor: int, heads: int | None = None
+    problem: Any, sizes: Sequence[int], *, blocks_per_multiprocessor: int, heads: int | None = None
 ) -> int:
     """Return the largest of ``sizes`` (tokens) whose partitions still fill the GPU in one wave, else the smallest.
 
@@ -88,7 +89,7 @@ def partition_blocks(config: Config, problem: PagedAttentionProblem, heads: int)
     return heads * problem.num_seqs * num_partitions(config, problem)
 
 
-def num_partitions(config: Config, problem: PagedAttentionProblem) -> int:
+def num_partitions(config: Config, problem: Any) -> int:
     """Return the number of partitions of the longest sequence, at least one."""
     return max(cdiv(problem.max_seq_len, config["PARTITION_SIZE"]), 1)
 

@@ -32,15 +32,19 @@ class Partials:
 
 def partials(config: Config, problem: PagedAttentionProblem, tensors: PagedAttentionTensors) -> Partials:
     """Return uninitialised partial results for every partition of PARTITION_SIZE tokens, at least one per sequence."""
-    count = num_partitions(config, problem)
-    device, rows = tensors.query.device, problem.num_seqs * problem.num_heads
-    if count == 1:
+    shape = problem.num_seqs, problem.num_heads, num_partitions(config, problem), problem.head_size
+    return allocated(*shape, tensors.query.device)
+
+
+def allocated(num_seqs: int, num_heads: int, partitions: int, size: int, device: torch.device) -> Partials:
+    """Return uninitialised partial results, of ``size`` elements a head; empty tensors for a single partition."""
+    if partitions == 1:
         return _nothing(device)
-    shape = (problem.num_seqs, problem.num_heads, count)
+    shape = (num_seqs, num_heads, partitions)
     return Partials(
-        partial_out=torch.empty(*shape, problem.head_size, dtype=torch.float32, device=device),
+        partial_out=torch.empty(*shape, size, dtype=torch.float32, device=device),
         partial_stats=torch.empty(*shape, 2, dtype=torch.float32, device=device),
-        counters=kept_zeros(rows, device),
+        counters=kept_zeros(num_seqs * num_heads, device),
     )
 
 

@@ -1,0 +1,242 @@
+"""Decode over a latent cache: the absorbed form, every variant against its bound, memory and refusals."""
+
+import dataclasses
+import itertools
+import math
+import re
+
+import pytest
+import torch
+from arguments import with_entry
+from declarations import assert_rules, default_of, judge_drawn
+
+import workbench
+from workbench import ops
+from workbench.attention import mla_decode
+from workbench.attention.ops.mla_decode import VARIANTS, MlaDecodeCase, case
+from workbench.attention.ops.mla_decode.api import OP
+from workbench.attention.ops.mla_decode.reference import absorb, absorbed, reference, unabsorbed
+from workbench.errors import ArgumentError, WorkbenchError
+
+pytestmark = pytest.mark.usefixtures("own_home")
+
+TORCH, CUDA, TRITON = VARIANTS
+KERNELS = (CUDA, TRITON)
+NAME = {"ids": lambda value: getattr(value, "name", str(value))}
+SMALL = case("small")
+
+
+def decode(num_heads, seq_lens, latent_size=64, rope_size=32, **fields):
+    return MlaDecodeCase("grid", num_heads, latent_size, rope_size, seq_lens, nope_size=32, **fields)
+
+
+def test_absorbed_and_unabsorbed_form_agree():
+    """DeepSeek-V2's identity, in float64: matrices of keys on the query, of values on the result."""
+    generator = torch.Generator().manual_seed(3)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    query, latents = normal(6, 24 + 8), normal(17, 40 + 8)
+    key_weight, value_weight = normal(6, 24, 40), normal(6, 20, 40)
+    scale = (24 + 8) ** -0.5
+    of_latents = absorbed(absorb(query[None], key_weight)[0], latents, latent_size=40, scale=scale)
+    result = torch.einsum("hl,hvl->hv", of_latents, value_weight)
+    made = unabsorbed(query, latents, key_weight, value_weight, scale=scale)
+    torch.testing.assert_close(result, made)
+    wrong = absorbed(absorb(query[None], key_weight)[0], latents, latent_size=40, scale=48**-0.5)
+    assert (wrong - of_latents).abs().max() > 0.1, "the scale does not follow from the size of the absorbed query"
+
+
+def test_the_reference_reads_pages():
+    one = SMALL
+    t = one.inputs(one.problem())
+    t.latent_cache.nan_to_num_(0.0)
+    found = reference(t.query, t.latent_cache, t.block_tables, t.seq_lens, scale=t.scale, latent_size=128)
+    torch.testing.assert_close(found, one.reference())
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("num_heads", [1, 2, 4, 7, 8, 16, 17, 64, 128])
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+def test_head_counts_and_page_edges(variant, num_heads, judge):
+    for page in (16, 64):
+        one = decode(num_heads, (1, page - 1, page, 0, page + 1), seed=num_heads)
+        config = default_of(variant, one, BLOCK_SIZE=page, PARTITION_SIZE=64)
+        verdict = judge(variant, config, one, checks=True)
+        assert verdict.ok, f"{one}: {verdict}"
+
+
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+@pytest.mark.parametrize("count", [3, pytest.param(60, marks=pytest.mark.long)])
+def test_random_legal_configurations(variant, count, judge):
+    def draw(rng, number):
+        heads, latent = rng.choice((3, 16, 20, 40)), rng.choice((64, 128, 256))
+        lengths = (1, 0, 31, 129)
+        return decode(heads, lengths, latent, rng.choice((32, 64)), dtype=rng.choice(variant.dtypes), seed=number % 4)
+
+    judge_drawn(variant, count, draw, judge, checks=True)
+
+
+def test_pages_past_2_to_the_31_elements(sim):
+    """Pages 2**30 elements apart in memory that is never touched in between: 32-bit arithmetic would miss them."""
+    one = decode(4, (100, 7))
+    for variant in KERNELS:
+        config = default_of(variant, one)
+        t = one.inputs(one.problem(config))
+        pages = t.block_tables[t.block_tables >= 0]
+        storage = torch.empty(2**30 * 3 + t.latent_cache[0].numel(), dtype=torch.bfloat16)
+        far = storage.as_strided((4, *t.latent_cache.shape[1:]), (2**30, *t.latent_cache.stride()[1:]))
+        for place, page in enumerate(pages.tolist()):
+            far[place].copy_(t.latent_cache[page])
+            t.block_tables[t.block_tables == page] = -2 - place
+        t.block_tables = torch.where(t.block_tables < -1, -2 - t.block_tables, t.block_tables)
+        t.latent_cache = far
+        variant.run(config, one.problem(config), t, sim)
+        assert one.check(t.out).ok
+
+
+def arguments(one=SMALL):
+    t = one.inputs(one.problem())
+    given = {name: getattr(t, name) for name in ("query", "latent_cache", "block_tables", "seq_lens")}
+    return given | {"scale": one.scale, "latent_size": one.latent_size}
+
+
+@pytest.mark.parametrize("variant", ["auto", "tuned", *(variant.name for variant in VARIANTS)])
+def test_every_choice_computes_the_same(variant):
+    given = arguments()
+    assert SMALL.check(mla_decode(**given, variant=variant)).ok
+    fused = torch.randn(6, 40, 160).bfloat16()  # rows of the query may be apart
+    fused[:, :16] = given["query"]
+    out = torch.full((6, 16, 128), torch.nan, dtype=torch.bfloat16)
+    assert mla_decode(**given | {"query": fused[:, :16]}, variant=variant, out=out) is out
+    assert SMALL.check(out).ok
+
+
+@pytest.mark.parametrize("variant", VARIANTS, **NAME)
+def test_no_sequences_and_no_tokens(variant):
+    given = arguments()
+    empty = given | {name: given[name][:0] for name in ("query", "block_tables", "seq_lens")}
+    assert mla_decode(**empty, variant=variant.name).shape == (0, 16, 128)
+    given["seq_lens"] = torch.zeros_like(given["seq_lens"])
+    assert (mla_decode(**given, variant=variant.name) == 0).all()
+
+
+BAD = {
+    "query dtype": ("query", lambda a: {"query": a["query"].double()}, "float16"),
+    "query shape": ("query", lambda a: {"query": a["query"][0]}, r"num_heads, 128 \+ rope_size"),
+    "latent size": ("query", lambda a: {"latent_size": 160}, "absorbed"),
+    "query strides": ("query", lambda a: {"query": a["query"].transpose(0, 1)}, "contiguous"),
+    "query address": (
+        "query",
+        lambda a: {"query": torch.zeros(6 * 16 * 160 + 1, dtype=torch.bfloat16)[1:].view(6, 16, 160)},
+        "16 bytes",
+    ),
+    "cache dtype": ("latent_cache", lambda a: {"latent_cache": a["latent_cache"].half()}, "bfloat16"),
+    "cache dimensions": ("latent_cache", lambda a: {"latent_cache": a["latent_cache"][:, None]}, "rotated part"),
+    "cache row": ("latent_cache", lambda a: {"latent_cache": a["latent_cache"][..., :128].contiguous()}, "160"),
+    "cache strides": ("latent_cache", lambda a: {"latent_cache": a["latent_cache"][:, ::2]}, "contiguous"),
+    "device": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"].to("meta")}, "Move it"),
+    "lengths dtype": ("seq_lens", lambda a: {"seq_lens": a["seq_lens"].long()}, "int32"),
+    "tables shape": ("block_tables", lambda a: {"block_tables": a["block_tables"][1:]}, "One row per sequence"),
+    "length": ("seq_lens[3]", lambda a: {"seq_lens": with_entry(a["seq_lens"], 3, 193)}, "0 to 192"),
+    "entry": ("block_tables[1, 0]", lambda a: {"block_tables": with_entry(a["block_tables"], (1, 0), 99)}, "pages of"),
+    "scale": ("scale", lambda a: {"scale": math.inf}, "finite"),
+    "out": ("out", lambda a: {"out": torch.empty(6, 16, 160, dtype=torch.bfloat16)}, r"torch.empty\(\(6, 16, 128\)"),
+    "variant": ("variant", lambda a: {"variant": "cuda"}, "cuda_latent_mma"),
+    "config": (
+        "config of mla_decode/cuda_latent_mma",
+        lambda a: {"variant": CUDA.name, "config": default_of(CUDA, SMALL, TILE_TOKENS=24)},
+        "tiles",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input(what):
+    argument, change, message = BAD[what]
+    given = arguments()
+    out = torch.full((6, 16, 128), 7.0, dtype=torch.bfloat16)
+    given = {"out": out} | given
+    given.update(change(given))
+    with pytest.raises(WorkbenchError) as error:
+        mla_decode(**given)
+    assert isinstance(error.value, ArgumentError)
+    assert error.value.argument == argument
+    assert re.search(message, str(error.value)), str(error.value)
+    assert (out == 7.0).all(), "something was written"
+
+
+def test_opcheck():
+    given = arguments()
+    scale, latent_size = given.pop("scale"), given.pop("latent_size")
+    out = torch.empty(6, 16, 128, dtype=torch.bfloat16)
+    keywords = {"latent_size": latent_size, "variant": CUDA.name}
+    torch.library.opcheck(OP.library_op(), (*given.values(), scale, out), keywords)
+
+
+class TestMemory:
+    LONG = case("deepseek-v3", seq_lens=(512,))
+
+    @pytest.mark.parametrize("variant", KERNELS, **NAME)
+    def test_each_latent_is_read_once_for_sixteen_heads(self, variant, sim):
+        config = default_of(variant, self.LONG, PARTITION_SIZE=512, TILE_TOKENS=64 if variant is TRITON else 32)
+        problem = self.LONG.problem(config)
+        tensors = self.LONG.inputs(problem)
+        report = variant.run(config, problem, tensors, sim, statistics=True)
+        assert self.LONG.check(tensors.out).ok
+        least = self.LONG.minimum_bytes(problem)
+        moved = report.unique_bytes_read + report.unique_bytes_written
+        assert moved == pytest.approx(least, rel=0.001)
+        read = least - tensors.out.nbytes
+        assert 32 * report.global_load_sectors <= 1.03 * read
+        latents = 512 * problem.key_size * problem.itemsize
+        assert latents == 512 * 1152, "of DeepSeek-V3 a token has 1,152 bytes for all heads"
+        assert read - latents == tensors.query.nbytes + 4 * (8 + 1)
+
+    @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+    def test_static_side(self, arch):
+        for variant in KERNELS:
+            for name in ("deepseek-v3", "all-heads"):
+                problem = case(name).problem(arch=arch)
+                kernel = variant.compile(variant.default_config(problem), problem, arch)
+                assert kernel.spill_bytes == 0
+
+
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+def test_defaults_are_legal(variant):
+    for latent, rope, heads in itertools.product((64, 128, 256, 512), (32, 64), (1, 16, 40, 128)):
+        changed = {"latent_size": latent, "rope_size": rope, "num_heads": heads}
+        problem = dataclasses.replace(SMALL.problem(), **changed)
+        variant.check(variant.default_config(problem), problem)
+
+
+def test_rules_are_named():
+    every = {
+        "page size": ({}, {"block_size": 32}),
+        "whole tiles": ({"TILE_TOKENS": 48}, {}),
+        "partitions": ({"PARTITION_SIZE": 64}, {"max_seq_len": 2**23}),
+        "grid": ({}, {"num_seqs": 70_000}),
+    }
+    cuda = {
+        "whole steps": ({}, {"rope_size": 16}),
+        "tiles": ({"HEADS_PER_BLOCK": 8}, {}),
+        "threads per block": ({"NUM_THREADS": 48}, {}),
+        "registers": ({"HEADS_PER_BLOCK": 64}, {"latent_size": 512}),
+        "stages": ({"NUM_STAGES": 1}, {}),
+        "shared memory": ({"TILE_TOKENS": 64, "NUM_STAGES": 4}, {"latent_size": 512}),
+    }
+    triton = {
+        "products": ({}, {"rope_size": 8}),
+        "powers of two": ({"HEADS_PER_BLOCK": 48}, {}),
+        "registers": ({"HEADS_PER_BLOCK": 64}, {"latent_size": 512}),
+        "shared memory": ({"TILE_TOKENS": 64, "num_stages": 4}, {"latent_size": 512}),
+    }
+    assert_rules(CUDA, default_of(CUDA, SMALL), SMALL.problem(), every | cuda)
+    assert_rules(TRITON, default_of(TRITON, SMALL), SMALL.problem(), every | triton)
+
+
+def test_compare_and_restore():
+    assert workbench.compare("mla_decode", device="sim").all_correct
+    changed = case("deepseek-v3", context=77, num_seqs=3)
+    assert ops.get("mla_decode").restore_case(changed.to_dict()) == changed

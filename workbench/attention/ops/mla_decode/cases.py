@@ -1,0 +1,175 @@
+"""Named inputs for decode over a latent cache, with a known answer.
+
+Queries and latents are N(0, 1). In each sequence one token's key is a *needle*: it points along the query of one head,
+strongly enough to take most of its weight, and stands in turn on the last token, the first and in between. Lengths lie
+on, before and after page boundaries, pages are shuffled over the cache, every slot that no token owns holds NaN, and
+unused entries of the block table are -1. The bound of an error is the one of `paged_attention`'s cases.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import torch
+
+from workbench.attention.cache_formats.layouts import slots_of
+from workbench.attention.ops.cache_case import shuffled_tables
+from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.mla_decode.problem import MlaDecodeProblem, MlaDecodeTensors
+from workbench.attention.ops.mla_decode.reference import absorbed
+from workbench.attention.ops.named_case import OfSequences, by_name, check_sequences
+from workbench.ops import Check, Config
+
+FAMILIES = ("needles", "zero_query", "large_scores")
+_LARGE = 32.0  # scores of several hundred: exp of them overflows fp32 unless the maximum is subtracted
+
+
+@dataclass(frozen=True)
+class MlaDecodeCase(OfSequences):
+    """One decode step over a latent cache with all its inputs. Lengths are in tokens, one of each sequence.
+
+    ``nope_size`` is the part of the model's unabsorbed key that carries no position: the scale follows from it.
+    ``family`` is "needles" (above), "zero_query" (the answer is the mean of the latents) or "large_scores" (exp would
+    overflow).
+    """
+
+    num_heads: int
+    latent_size: int
+    rope_size: int
+    seq_lens: tuple[int, ...]
+    nope_size: int = 128
+    dtype: str = "bfloat16"
+    family: str = "needles"
+    seed: int = 0
+    _problem = MlaDecodeProblem
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
+        self._check_choices(dtype=DTYPES, family=FAMILIES)
+
+    @property
+    def label(self) -> str:
+        """The name with what distinguishes it, e.g. ``deepseek-v3 4x512 bfloat16``."""
+        return f"{self.name} {self.num_seqs}x{self.max_seq_len} {self.dtype}"
+
+    @property
+    def layout(self) -> str:
+        """The only layout."""
+        return "latent"
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """No features beyond plain attention."""
+        return ()
+
+    @property
+    def scale(self) -> float:
+        """Factor of the scores: that of the unabsorbed product."""
+        return float((self.nope_size + self.rope_size) ** -0.5)
+
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> MlaDecodeProblem:
+        """Return the problem to solve; the page size is the configuration's BLOCK_SIZE."""
+        return super().problem(config, arch)
+
+    def minimum_bytes(self, problem: MlaDecodeProblem) -> int:
+        """Return the bytes that must cross memory once: latents, queries, output, lengths and used table entries."""
+        rows = self.num_seqs * self.num_heads * (problem.key_size + problem.latent_size)
+        entries = sum(math.ceil(length / problem.page) for length in self.seq_lens)
+        elements = self.total_tokens * problem.key_size + rows
+        return elements * problem.itemsize + 4 * (entries + self.num_seqs)
+
+    def inputs(self, problem: MlaDecodeProblem, device: str | torch.device = "cpu") -> MlaDecodeTensors:
+        """Return fresh tensors for the problem's page size; ``out`` is NaN everywhere."""
+        query, latents = _content(self)
+        generator = torch.Generator().manual_seed(self.seed + 1)
+        tables, num_blocks = shuffled_tables(self.seq_lens, problem.page, generator)
+        cache = torch.full((num_blocks * problem.page, problem.key_size), torch.nan, dtype=DTYPES[self.dtype])
+        cache[slots_of(tables, self.seq_lens, problem.page)] = torch.cat([cache[:0], *latents])
+        return MlaDecodeTensors(
+            query=query.to(device, copy=True),
+            latent_cache=cache.unflatten(0, (num_blocks, problem.page)).to(device),
+            block_tables=tables.to(device),
+            seq_lens=torch.tensor(self.seq_lens, dtype=torch.int32, device=device),
+            scale=self.scale,
+            out=torch.full_like(query[..., : self.latent_size], torch.nan, device=device).contiguous(),
+        )
+
+    def _resized(self, num_seqs: int, context: int, seed: int) -> tuple[int, ...]:
+        """Return lengths that fall from the whole context to half of it."""
+        return tuple(context - i * (context // 2) // max(num_seqs - 1, 1) for i in range(num_seqs))
+
+    def reference(self) -> torch.Tensor:
+        """Return the float64 answer on the CPU, ``[num_seqs, num_heads, latent_size]``."""
+        return _answers(self)[0]
+
+    def bound(self) -> torch.Tensor:
+        """Return the largest error allowed in each sequence, ``[num_seqs] float64``."""
+        return _answers(self)[1]
+
+    def check(self, out: torch.Tensor) -> Check:
+        """Judge an output; the verdict reports the sequence that comes closest to, or furthest past, its bound."""
+        return check_sequences(out, *_answers(self))
+
+
+@functools.lru_cache(maxsize=4)
+def _content(case: MlaDecodeCase) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    """Return queries ``[num_seqs, num_heads, key_size]``, and of each sequence the latents ``[tokens, key_size]``."""
+    generator = torch.Generator().manual_seed(case.seed)
+    size, dtype = case.latent_size + case.rope_size, DTYPES[case.dtype]
+    query = torch.randn(case.num_seqs, case.num_heads, size, generator=generator)
+    latents = []
+    for seq, length in enumerate(case.seq_lens):
+        tokens = torch.randn(length, size, generator=generator)
+        if length:
+            inner, head = (int(torch.randint(end, (1,), generator=generator)) for end in (length, case.num_heads))
+            wanted = (math.log(length) + 2.5) / case.scale  # the others sum to about length * exp(size * scale**2 / 2)
+            direction = query[seq, head]
+            place = (length - 1, 0, inner, max(length - 2, 0))[seq % 4]
+            tokens[place] = direction * ((wanted + size * case.scale / 2) / direction.square().sum())
+        latents.append(tokens.to(dtype))
+    if case.family == "zero_query":
+        query = torch.zeros_like(query)
+    elif case.family == "large_scores":
+        query = query * _LARGE
+    return query.to(dtype), tuple(latents)
+
+
+@functools.lru_cache(maxsize=64)
+def _answers(case: MlaDecodeCase) -> tuple[torch.Tensor, torch.Tensor]:
+    query, latents = _content(case)
+
+    def attend_all(dtype: torch.dtype) -> torch.Tensor:
+        options = {"latent_size": case.latent_size, "scale": case.scale, "dtype": dtype}
+        rows = [absorbed(q, tokens, **options) for q, tokens in zip(query, latents, strict=True)]
+        return torch.stack(rows).double() if rows else query[..., : case.latent_size].double()
+
+    exact = attend_all(torch.float64)
+    error = (attend_all(DTYPES[case.dtype]) - exact).abs().flatten(1).amax(1)
+    return exact, 2 * error + 1e-5
+
+
+_PAGE_EDGES = (1, 63, 64, 65, 0, 129)
+
+CASES = by_name(
+    MlaDecodeCase("small", num_heads=16, latent_size=128, rope_size=32, seq_lens=_PAGE_EDGES, nope_size=32),
+    MlaDecodeCase("deepseek-v3", num_heads=16, latent_size=512, rope_size=64, seq_lens=(300, 1, 65)),
+    MlaDecodeCase("all-heads", num_heads=128, latent_size=512, rope_size=64, seq_lens=(70,)),
+    MlaDecodeCase(
+        "few-heads", num_heads=5, latent_size=64, rope_size=32, seq_lens=(31, 0, 200), nope_size=32, dtype="float16"
+    ),
+    MlaDecodeCase(
+        "large-scores",
+        num_heads=8,
+        latent_size=128,
+        rope_size=32,
+        seq_lens=(100, 1, 64),
+        nope_size=32,
+        dtype="float16",
+        family="large_scores",
+    ),
+    MlaDecodeCase(
+        "zero-query", num_heads=4, latent_size=128, rope_size=32, seq_lens=(33, 128), nope_size=32, family="zero_query"
+    ),
+)

@@ -1,0 +1,117 @@
+"""A tile of query heads on tensor cores; each latent is copied once and used twice, as a key and as a value.
+
+The kernel is that of ``cuda_src/mla_decode_latent_mma.cu``. A block's warps share the tile of tokens: for scores each
+takes some tokens, for values some columns of the latent, so that every warp needs only its part of the output in
+registers, 512 / warps columns of 16 heads or more. Weights cross from one to the other through shared memory.
+
+Bytes that must move: each latent once per tile of heads, queries, output. With more than one partition also the fp32
+partial results, ``2 * 4 * num_heads * (latent_size + 2)`` for each, and a counter.
+"""
+
+from __future__ import annotations
+
+from workbench.attention.ops.mla_decode.problem import (
+    ARGUMENTS,
+    PARTITION_SIZES,
+    RESTRICTIONS,
+    MlaDecodeProblem,
+    MlaDecodeTensors,
+    head_tiles,
+)
+from workbench.attention.ops.paged_attention.rules import num_partitions, partition_size
+from workbench.attention.ops.paged_attention.workspace import Partials, allocated
+from workbench.attention.ops.rules import THREADS, rules, shared_limit, shared_memory
+from workbench.base.packages import ELEMENT_TYPES, cuda_sources
+from workbench.ops import Config, CudaStep, CudaVariant
+
+_ACCUMULATORS = 128
+"""Largest number of a thread's registers for sums of values, of 255."""
+
+
+def _tile_bytes(config: Config, problem: MlaDecodeProblem) -> int:
+    """Return the dynamic shared memory: the queries of a block, and all stages of tokens."""
+    rows = config["HEADS_PER_BLOCK"] + config["NUM_STAGES"] * config["TILE_TOKENS"]
+    return rows * problem.key_size * problem.itemsize
+
+
+def _shared_bytes(config: Config, problem: MlaDecodeProblem) -> int:
+    """Return all shared memory: also scores, weights, maxima, sums and pages."""
+    heads, tokens = config["HEADS_PER_BLOCK"], config["TILE_TOKENS"]
+    pages = config["PARTITION_SIZE"] // config["BLOCK_SIZE"]
+    static = heads * (4 * (tokens + 8) + 2 * tokens + 12) + 4 * pages + 256
+    return _tile_bytes(config, problem) + -(-static // 128) * 128
+
+
+def default_config(problem: MlaDecodeProblem) -> dict:
+    """Return tiles of 16 heads, or of 64 where there are as many, and partitions that fill the GPU."""
+    heads, threads, tokens = (64, 256, 16) if problem.num_heads > 32 else (16, 128, 32)
+    while problem.latent_size % (threads // 32 * 16):
+        threads //= 2
+    config = {"HEADS_PER_BLOCK": heads, "BLOCK_SIZE": problem.page, "TILE_TOKENS": tokens, "NUM_THREADS": threads}
+    for stages in (3, 2):
+        config["NUM_STAGES"] = stages
+        if _shared_bytes(config | {"PARTITION_SIZE": max(PARTITION_SIZES)}, problem) <= shared_limit(problem):
+            break
+    sizes = [size for size in PARTITION_SIZES if size % problem.page == 0]
+    wanted = partition_size(problem, sizes, blocks_per_multiprocessor=1, heads=head_tiles(config, problem))
+    return {name: (config | {"PARTITION_SIZE": wanted})[name] for name in SPACE}
+
+
+SPACE = {
+    "HEADS_PER_BLOCK": (16, 32, 64),
+    "BLOCK_SIZE": (16, 32, 64, 128),
+    "PARTITION_SIZE": PARTITION_SIZES,
+    "TILE_TOKENS": (16, 32, 64),
+    "NUM_STAGES": (2, 3, 4),
+    "NUM_THREADS": (64, 128, 256),
+}
+
+
+def partials(config: Config, problem: MlaDecodeProblem, tensors: MlaDecodeTensors) -> Partials:
+    """Return uninitialised partial results for every partition of PARTITION_SIZE tokens."""
+    shape = problem.num_seqs, problem.num_heads, num_partitions(config, problem), problem.latent_size
+    return allocated(*shape, tensors.query.device)
+
+
+VARIANT = CudaVariant(
+    op="mla_decode",
+    name="cuda_latent_mma",
+    idea="a block per tile of heads and partition: each latent copied once, a key and, transposed, a value",
+    source=cuda_sources() / "mla_decode_latent_mma.cu",
+    steps=(
+        CudaStep(
+            kernel="mla_decode_latent",
+            grid=lambda config, problem: (
+                head_tiles(config, problem),
+                problem.num_seqs,
+                num_partitions(config, problem),
+            ),
+            shared_bytes=_tile_bytes,
+            arguments=ARGUMENTS | {"output": lambda config, problem, tensors: tensors.out},
+        ),
+    ),
+    space=SPACE,
+    restrictions=rules(
+        *RESTRICTIONS,
+        ("whole steps", "key_size % 32 == 0 and latent_size % (NUM_THREADS // 2) == 0", "of 16 columns for each warp"),
+        ("tiles", "HEADS_PER_BLOCK % 16 == 0 and TILE_TOKENS % 16 == 0 and HEADS_PER_BLOCK % (NUM_THREADS // 32) == 0"),
+        THREADS,
+        (
+            "registers",
+            f"HEADS_PER_BLOCK * latent_size <= {_ACCUMULATORS} * NUM_THREADS",
+            f"{_ACCUMULATORS} sums a thread",
+        ),
+        ("stages", "NUM_STAGES >= 2", "one is copied while one is read"),
+        shared_memory(_shared_bytes, "(HEADS_PER_BLOCK + NUM_STAGES * TILE_TOKENS) * key_size * itemsize + scores"),
+    ),
+    layouts=("latent",),
+    dtypes=("float16", "bfloat16"),
+    defaults=default_config,
+    macros=lambda config, problem: {
+        "SCALAR": ELEMENT_TYPES[problem.dtype].cpp,
+        "LATENT_SIZE": problem.latent_size,
+        "KEY_SIZE": problem.key_size,
+        **config,
+    },
+    workspace=partials,
+)
