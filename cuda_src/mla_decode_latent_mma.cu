@@ -134,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     }
     __syncthreads();
 
-    // 3. Softmax of each head's scores under the maximum so far, a warp for every NUM_WARPS-th
+    // 3. Rescale: the weights of each head under the maximum so far, a warp for every NUM_WARPS-th
     // head. A tile has a token
     //    inside, so that the maximum is finite.
 #pragma unroll
@@ -196,7 +196,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     }
   }
 
-  // 5. With one partition that is the answer; else leave the sums for the block that is done last.
+  // 5. Store: with one partition that is the answer; else leave the sums for the block that is done
+  // last.
 #pragma unroll
   for (int i = 0; i < ROWS; ++i)
     if (lane == 0) row_stats[warp + i * NUM_WARPS] = make_float2(max_score[i], total[i]);

@@ -105,7 +105,7 @@ def mla_decode_latent(
         # 4. Accumulate: the latents again, now as values.
         acc = tl.dot(weight.to(latent.dtype), latent, acc * rescale[:, None])
 
-    # 5. With one partition that is the answer; else leave the sums for the program that is done last.
+    # 5. Store: with one partition that is the answer; else leave the sums for the program that is done last.
     partitions = tl.cdiv(seq_len, PARTITION_SIZE)
     first_row = seq.to(tl.int64) * num_heads + tile * HEADS_PER_BLOCK
     rows = tl.arange(0, HEADS_PER_BLOCK)
