@@ -1,18 +1,17 @@
-// Decode over a paged latent cache (multi-head latent attention, absorbed), on tensor cores: one
-// block per (tile of HEADS_PER_BLOCK query heads, sequence, partition of PARTITION_SIZE tokens).
-// All heads share one key per token, and its first LATENT_SIZE elements are the value as well. So a
-// token is copied into shared memory once for all heads of the tile, and read there twice: as a
-// key, and transposed as a value.
+// Decode over a paged latent cache (multi-head latent attention, absorbed), on tensor cores: one block per (tile of
+// HEADS_PER_BLOCK query heads, sequence, partition of PARTITION_SIZE tokens). All heads share one key per token, and its
+// first LATENT_SIZE elements are the value as well. So a token is copied into shared memory once for all heads of the
+// tile, and read there twice: as a key, and transposed as a value.
 //
 //   output        [num_seqs, num_heads, LATENT_SIZE]
-//   partial_out, partial_stats, counters [num_seqs, tiles of heads]           see
-//   common/partitions.cuh query         [num_seqs, num_heads, KEY_SIZE] rows query_stride apart, on
-//   16 bytes latent_cache  [num_blocks, BLOCK_SIZE, KEY_SIZE]                          pages
-//   page_stride apart, on 16 bytes block_tables  [num_seqs, max_blocks], seq_lens [num_seqs]
+//   partial_out, partial_stats, counters [num_seqs, tiles of heads]           see common/partitions.cuh
+//   query         [num_seqs, num_heads, KEY_SIZE]                             rows query_stride apart, on 16 bytes
+//   latent_cache  [num_blocks, BLOCK_SIZE, KEY_SIZE]                          pages page_stride apart, on 16 bytes
+//   block_tables  [num_seqs, max_blocks], seq_lens [num_seqs]
 //
-// Tunables: HEADS_PER_BLOCK, BLOCK_SIZE tokens per page, PARTITION_SIZE per block, TILE_TOKENS per
-// tile, NUM_STAGES tiles that are under way or in use, NUM_THREADS. Idea: FlashMLA (DeepSeek, 2025)
-// for the tile that is key and value, Flash-Decoding (Dao et al., 2023) for the split.
+// Tunables: HEADS_PER_BLOCK, BLOCK_SIZE tokens per page, PARTITION_SIZE per block, TILE_TOKENS per tile, NUM_STAGES
+// tiles that are under way or in use, NUM_THREADS. Idea: FlashMLA (DeepSeek, 2025) for the tile that is key and value,
+// Flash-Decoding (Dao et al., 2023) for the split.
 #include "common/exponentials.cuh"
 #include "common/partitions.cuh"
 #include "common/tensor_cores.cuh"
@@ -35,24 +34,20 @@ constexpr int CHUNKS = KEY_SIZE / 8,
               KEY_STEPS = KEY_SIZE / 16;  // of 16 bytes in a row; of a product along it
 constexpr int ROW_BYTES = KEY_SIZE * 2, STAGE_BYTES = TILE_TOKENS * ROW_BYTES;
 constexpr int HEAD_TILES = HEADS_PER_BLOCK / 16, TOKEN_TILES = TILE_TOKENS / 8;  // of a product
-constexpr int COLUMNS = LATENT_SIZE / NUM_WARPS,
-              ROWS = HEADS_PER_BLOCK / NUM_WARPS;  // of a warp: of values, of scores
+constexpr int COLUMNS = LATENT_SIZE / NUM_WARPS;   // of values, for each warp
+constexpr int ROWS = HEADS_PER_BLOCK / NUM_WARPS;  // of scores, for each warp
 constexpr int LANE_TOKENS = (TILE_TOKENS + WARP_SIZE - 1) / WARP_SIZE;
-constexpr int SCORE_STRIDE =
-    TILE_TOKENS + 8;  // so that the rows of a product's scores meet no bank twice
+constexpr int SCORE_STRIDE = TILE_TOKENS + 8;  // so that the rows of a product's scores meet no bank twice
 
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
-    mla_decode_latent(Scalar* __restrict__ output, float* partial_out, float2* partial_stats,
-                      unsigned* counters, const Scalar* __restrict__ query,
-                      const Scalar* __restrict__ latent_cache, const int* __restrict__ block_tables,
-                      const int* __restrict__ seq_lens, float scale, int num_heads,
-                      int table_stride, long long query_stride, long long page_stride) {
-  const int first_head = blockIdx.x * HEADS_PER_BLOCK, seq = blockIdx.y,
-            base = blockIdx.z * PARTITION_SIZE;
+    mla_decode_latent(Scalar* __restrict__ output, float* partial_out, float2* partial_stats, unsigned* counters,
+                      const Scalar* __restrict__ query, const Scalar* __restrict__ latent_cache,
+                      const int* __restrict__ block_tables, const int* __restrict__ seq_lens, float scale,
+                      int num_heads, int table_stride, long long query_stride, long long page_stride) {
+  const int first_head = blockIdx.x * HEADS_PER_BLOCK, seq = blockIdx.y, base = blockIdx.z * PARTITION_SIZE;
   const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
   const int heads = min(HEADS_PER_BLOCK, num_heads - first_head);
-  const int seq_len = seq_lens[seq],
-            end = min(seq_len - base, PARTITION_SIZE);  // tokens are counted from `base`
+  const int seq_len = seq_lens[seq], end = min(seq_len - base, PARTITION_SIZE);  // tokens are counted from `base`
   const long long first_row = (long long)seq * num_heads + first_head;
   if (end <= 0) {
     if (seq_len == 0 && blockIdx.z == 0)
@@ -61,18 +56,15 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     return;
   }
 
-  extern __shared__ __align__(
-      128) unsigned char tiles[];  // queries [HEADS_PER_BLOCK], then stages [TILE_TOKENS]
+  extern __shared__ __align__(128) unsigned char tiles[];  // queries [HEADS_PER_BLOCK], then stages [TILE_TOKENS]
   __shared__ alignas(128) Scalar weights[HEADS_PER_BLOCK * TILE_TOKENS];
   __shared__ float scores[HEADS_PER_BLOCK][SCORE_STRIDE];
   __shared__ float rescale[HEADS_PER_BLOCK];
   __shared__ float2 row_stats[HEADS_PER_BLOCK];  // maximum, and sum of the weights under it
   __shared__ int pages[NUM_PAGES];
-  const unsigned query_tile = shared_address(tiles),
-                 stages = query_tile + HEADS_PER_BLOCK * ROW_BYTES;
+  const unsigned query_tile = shared_address(tiles), stages = query_tile + HEADS_PER_BLOCK * ROW_BYTES;
 
-  // 1. Load the queries, zeros for heads that do not exist, and the pages of the partition; then
-  // start the first tiles.
+  // 1. Load the queries, zeros for heads that do not exist, and the pages of the partition; then start the first tiles.
   //    Tokens past the end become zeros, because an unused slot may hold NaN, and 0 * NaN is NaN.
   const Scalar* queries = query + seq * query_stride + (long long)first_head * KEY_SIZE;
   for (int i = threadIdx.x; i < HEADS_PER_BLOCK * CHUNKS; i += NUM_THREADS) {
@@ -81,26 +73,23 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     copy_async<16>(query_tile + swizzled<CHUNKS>(row, chunk), from, row < heads ? 16 : 0);
   }
   const int* table = block_tables + (long long)seq * table_stride + base / BLOCK_SIZE;
-  for (int i = threadIdx.x; i < NUM_PAGES; i += NUM_THREADS)
-    pages[i] = i * BLOCK_SIZE < end ? table[i] : 0;
+  for (int i = threadIdx.x; i < NUM_PAGES; i += NUM_THREADS) pages[i] = i * BLOCK_SIZE < end ? table[i] : 0;
   __syncthreads();
   const int num_tiles = (end + TILE_TOKENS - 1) / TILE_TOKENS;
   const auto copy_tile = [&](int tile) {
     const unsigned stage = stages + tile % NUM_STAGES * STAGE_BYTES;
     if (tile < num_tiles)
       for (int i = threadIdx.x; i < TILE_TOKENS * CHUNKS; i += NUM_THREADS) {
-        const int row = i / CHUNKS, chunk = i % CHUNKS,
-                  token = min(tile * TILE_TOKENS + row, end - 1);
+        const int row = i / CHUNKS, chunk = i % CHUNKS, token = min(tile * TILE_TOKENS + row, end - 1);
         const Scalar* page = latent_cache + pages[token / BLOCK_SIZE] * page_stride;
         const bool inside = tile * TILE_TOKENS + row < end;
-        copy_async<16>(stage + swizzled<CHUNKS>(row, chunk),
-                       page + token % BLOCK_SIZE * KEY_SIZE + chunk * 8, inside ? 16 : 0);
+        copy_async<16>(stage + swizzled<CHUNKS>(row, chunk), page + token % BLOCK_SIZE * KEY_SIZE + chunk * 8,
+                       inside ? 16 : 0);
       }
     commit_copies();  // also of nothing, so that the count of groups stays right
   };
 #pragma unroll
-  for (int tile = 0; tile < NUM_STAGES - 1; ++tile)
-    copy_tile(tile);  // the first group has the queries, too
+  for (int tile = 0; tile < NUM_STAGES - 1; ++tile) copy_tile(tile);  // the first group has the queries, too
 
   float out[HEAD_TILES][COLUMNS / 8][4] = {}, max_score[ROWS], total[ROWS] = {};
 #pragma unroll
@@ -128,15 +117,13 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
 #pragma unroll
       for (int e = 0; e < 4; e += 2) {
         float* to = &scores[head + lane / 4 + e * 4][token + lane % 4 * 2];
-        *reinterpret_cast<float2*>(to) =
-            make_float2(score[e] * (scale * LOG2_E), score[e + 1] * (scale * LOG2_E));
+        *reinterpret_cast<float2*>(to) = make_float2(score[e] * (scale * LOG2_E), score[e + 1] * (scale * LOG2_E));
       }
     }
     __syncthreads();
 
-    // 3. Rescale: the weights of each head under the maximum so far, a warp for every NUM_WARPS-th
-    // head. A tile has a token
-    //    inside, so that the maximum is finite.
+    // 3. Rescale: the weights of each head under the maximum so far, a warp for every NUM_WARPS-th head. A tile has a
+    //    token inside, so that the maximum is finite.
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
       const int row = warp + i * NUM_WARPS;
@@ -155,8 +142,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
         const float weight = exp2_or_zero(score[t] - new_max);
         sum += weight;
         if (token < TILE_TOKENS)
-          weights[swizzled<TOKEN_TILES>(row, token / 8) / 2 + token % 8] =
-              from_float<Scalar>(weight);
+          weights[swizzled<TOKEN_TILES>(row, token / 8) / 2 + token % 8] = from_float<Scalar>(weight);
       }
       const float shrink = exp2_or_zero(max_score[i] - new_max);
       max_score[i] = new_max, total[i] = total[i] * shrink + sum_over_lanes<1, WARP_SIZE>(sum);
@@ -164,8 +150,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     }
     __syncthreads();
 
-    // 4. Accumulate: weights [16 heads, 16 tokens] times values [16 tokens, 16 columns of the
-    // warp's].
+    // 4. Accumulate: weights [16 heads, 16 tokens] times values [16 tokens, 16 columns of the warp's].
 #pragma unroll
     for (int h = 0; h < HEAD_TILES; ++h) {
       const float upper = rescale[16 * h + lane / 4], lower = rescale[16 * h + lane / 4 + 8];
@@ -179,14 +164,12 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
 #pragma unroll
       for (int h = 0; h < HEAD_TILES; ++h)
         load_matrices(weight[h],
-                      shared_address(weights) +
-                          swizzled<TOKEN_TILES>(16 * h + lane % 16, token / 8 + lane / 16));
+                      shared_address(weights) + swizzled<TOKEN_TILES>(16 * h + lane % 16, token / 8 + lane / 16));
 #pragma unroll
       for (int n = 0; n < COLUMNS / 8; n += 2) {
         unsigned value[4];
-        load_matrices_transposed(
-            value,
-            tokens + swizzled<CHUNKS>(token + lane % 16, warp * (COLUMNS / 8) + n + lane / 16));
+        load_matrices_transposed(value,
+                                 tokens + swizzled<CHUNKS>(token + lane % 16, warp * (COLUMNS / 8) + n + lane / 16));
 #pragma unroll
         for (int h = 0; h < HEAD_TILES; ++h) {
           multiply_add<Scalar>(out[h][n], weight[h], value[0], value[1]);
@@ -220,14 +203,12 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
           *reinterpret_cast<unsigned*>(output + (first_row + row) * LATENT_SIZE + column) =
               pack<Scalar>(sums[0] * per_sum, sums[1] * per_sum);
         else
-          *reinterpret_cast<float2*>(partial_out + place * LATENT_SIZE + column) =
-              make_float2(sums[0], sums[1]);
+          *reinterpret_cast<float2*>(partial_out + place * LATENT_SIZE + column) = make_float2(sums[0], sums[1]);
       }
       if (partitions > 1 && warp == 0 && lane % 4 == 0) partial_stats[place] = row_stats[row];
     }
   }
-  if (partitions == 1 || !last_to_arrive(counters + seq * gridDim.x + blockIdx.x, partitions))
-    return;
+  if (partitions == 1 || !last_to_arrive(counters + seq * gridDim.x + blockIdx.x, partitions)) return;
 
   // 6. Reduce over the partitions: a thread takes two columns of a head, and rescales as the
   // maximum grows.
@@ -238,8 +219,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     float2 sums = make_float2(0.f, 0.f);
     for (int partition = 0; partition < partitions; ++partition) {
       const float2 stats = partial_stats[row_place + partition];
-      const float2 more = *reinterpret_cast<const float2*>(
-          partial_out + (row_place + partition) * LATENT_SIZE + column);
+      const float2 more =
+          *reinterpret_cast<const float2*>(partial_out + (row_place + partition) * LATENT_SIZE + column);
       const float new_max = fmaxf(max, stats.x), shrink = exp2_or_zero(max - new_max);
       const float unit = exp2_or_zero(stats.x - new_max);
       max = new_max, of_weights = of_weights * shrink + stats.y * unit;
