@@ -1,17 +1,20 @@
 // Decode over a paged latent cache (multi-head latent attention, absorbed), on tensor cores: one block per (tile of
-// HEADS_PER_BLOCK query heads, sequence, partition of PARTITION_SIZE tokens). All heads share one key per token, and its
-// first LATENT_SIZE elements are the value as well. So a token is copied into shared memory once for all heads of the
-// tile, and read there twice: as a key, and transposed as a value.
+// HEADS_PER_BLOCK query heads, sequence, partition of PARTITION_SIZE tokens). All heads share one key per token, and
+// its first LATENT_SIZE elements are the value as well. So a token is copied into shared memory once for all heads of
+// the tile, and read there twice: as a key, and transposed as a value.
 //
 //   output        [num_seqs, num_heads, LATENT_SIZE]
 //   partial_out, partial_stats, counters [num_seqs, tiles of heads]           see common/partitions.cuh
 //   query         [num_seqs, num_heads, KEY_SIZE]                             rows query_stride apart, on 16 bytes
 //   latent_cache  [num_blocks, BLOCK_SIZE, KEY_SIZE]                          pages page_stride apart, on 16 bytes
+//                 QUANTIZED: [num_blocks, BLOCK_SIZE, STORED_BYTES], a row of LATENT_SIZE codes of e4m3, a scale for
+//                 every 128 of them, and the other elements; made values in shared memory once for all heads
 //   block_tables  [num_seqs, max_blocks], seq_lens [num_seqs]
 //
 // Tunables: HEADS_PER_BLOCK, BLOCK_SIZE tokens per page, PARTITION_SIZE per block, TILE_TOKENS per tile, NUM_STAGES
 // tiles that are under way or in use, NUM_THREADS. Idea: FlashMLA (DeepSeek, 2025) for the tile that is key and value,
 // Flash-Decoding (Dao et al., 2023) for the split.
+#include "common/eight_bits.cuh"
 #include "common/exponentials.cuh"
 #include "common/partitions.cuh"
 #include "common/tensor_cores.cuh"
@@ -32,16 +35,47 @@ using Scalar = SCALAR;
 constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE, NUM_PAGES = PARTITION_SIZE / BLOCK_SIZE;
 constexpr int CHUNKS = KEY_SIZE / 8,
               KEY_STEPS = KEY_SIZE / 16;  // of 16 bytes in a row; of a product along it
-constexpr int ROW_BYTES = KEY_SIZE * 2, STAGE_BYTES = TILE_TOKENS * ROW_BYTES;
+constexpr int ROW_BYTES = KEY_SIZE * 2;
+#ifdef QUANTIZED
+using Stored = unsigned char;
+constexpr int STORED_BYTES = LATENT_SIZE + LATENT_SIZE / 128 * 4 + (KEY_SIZE - LATENT_SIZE) * 2;
+#else
+using Stored = Scalar;
+constexpr int STORED_BYTES = ROW_BYTES;
+#endif
+constexpr int STORED_CHUNKS = STORED_BYTES / 16, STAGE_BYTES = TILE_TOKENS * STORED_BYTES;
 constexpr int HEAD_TILES = HEADS_PER_BLOCK / 16, TOKEN_TILES = TILE_TOKENS / 8;  // of a product
-constexpr int COLUMNS = LATENT_SIZE / NUM_WARPS;   // of values, for each warp
-constexpr int ROWS = HEADS_PER_BLOCK / NUM_WARPS;  // of scores, for each warp
+constexpr int COLUMNS = LATENT_SIZE / NUM_WARPS;                                 // of values, for each warp
+constexpr int ROWS = HEADS_PER_BLOCK / NUM_WARPS;                                // of scores, for each warp
 constexpr int LANE_TOKENS = (TILE_TOKENS + WARP_SIZE - 1) / WARP_SIZE;
 constexpr int SCORE_STRIDE = TILE_TOKENS + 8;  // so that the rows of a product's scores meet no bank twice
 
+#ifdef QUANTIZED
+// Eight values of a stored row, as elements: chunk `chunk` of the row that products read.
+__device__ __forceinline__ uint4 values_of(const unsigned char* row, int chunk) {
+  constexpr int CODE_CHUNKS = LATENT_SIZE / 8, SCALES = LATENT_SIZE / 128 * 4;
+  if (chunk >= CODE_CHUNKS)
+    return *reinterpret_cast<const uint4*>(row + SCALES + LATENT_SIZE + (chunk - CODE_CHUNKS) * 16);
+  const float scale =
+      *reinterpret_cast<const float*>(row + LATENT_SIZE + chunk / 16 * 4) * EightBits<__nv_fp8_e4m3>::UNIT;
+  const uint2 codes = *reinterpret_cast<const uint2*>(row + chunk * 8);
+  unsigned elements[4];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    unsigned even, odd;
+    widen_even_odd<__nv_fp8_e4m3>(i ? codes.y : codes.x, even, odd);
+    const float2 evens = __half22float2(reinterpret_cast<const __half2&>(even));
+    const float2 odds = __half22float2(reinterpret_cast<const __half2&>(odd));
+    elements[2 * i] = pack<Scalar>(evens.x * scale, odds.x * scale);
+    elements[2 * i + 1] = pack<Scalar>(evens.y * scale, odds.y * scale);
+  }
+  return make_uint4(elements[0], elements[1], elements[2], elements[3]);
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     mla_decode_latent(Scalar* __restrict__ output, float* partial_out, float2* partial_stats, unsigned* counters,
-                      const Scalar* __restrict__ query, const Scalar* __restrict__ latent_cache,
+                      const Scalar* __restrict__ query, const Stored* __restrict__ latent_cache,
                       const int* __restrict__ block_tables, const int* __restrict__ seq_lens, float scale,
                       int num_heads, int table_stride, long long query_stride, long long page_stride) {
   const int first_head = blockIdx.x * HEADS_PER_BLOCK, seq = blockIdx.y, base = blockIdx.z * PARTITION_SIZE;
@@ -63,6 +97,10 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   __shared__ float2 row_stats[HEADS_PER_BLOCK];  // maximum, and sum of the weights under it
   __shared__ int pages[NUM_PAGES];
   const unsigned query_tile = shared_address(tiles), stages = query_tile + HEADS_PER_BLOCK * ROW_BYTES;
+#ifdef QUANTIZED
+  unsigned char* stored = tiles + HEADS_PER_BLOCK * ROW_BYTES;
+  unsigned char* values = stored + NUM_STAGES * STAGE_BYTES;
+#endif
 
   // 1. Load the queries, zeros for heads that do not exist, and the pages of the partition; then start the first tiles.
   //    Tokens past the end become zeros, because an unused slot may hold NaN, and 0 * NaN is NaN.
@@ -79,12 +117,17 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   const auto copy_tile = [&](int tile) {
     const unsigned stage = stages + tile % NUM_STAGES * STAGE_BYTES;
     if (tile < num_tiles)
-      for (int i = threadIdx.x; i < TILE_TOKENS * CHUNKS; i += NUM_THREADS) {
-        const int row = i / CHUNKS, chunk = i % CHUNKS, token = min(tile * TILE_TOKENS + row, end - 1);
-        const Scalar* page = latent_cache + pages[token / BLOCK_SIZE] * page_stride;
-        const bool inside = tile * TILE_TOKENS + row < end;
-        copy_async<16>(stage + swizzled<CHUNKS>(row, chunk), page + token % BLOCK_SIZE * KEY_SIZE + chunk * 8,
-                       inside ? 16 : 0);
+      for (int i = threadIdx.x; i < TILE_TOKENS * STORED_CHUNKS; i += NUM_THREADS) {
+        const int row = i / STORED_CHUNKS, chunk = i % STORED_CHUNKS, token = tile * TILE_TOKENS + row;
+        const int within = min(token, end - 1);
+        const Stored* from = latent_cache + pages[within / BLOCK_SIZE] * page_stride;
+        from += (within % BLOCK_SIZE * STORED_BYTES + chunk * 16) / (int)sizeof(Stored);
+#ifdef QUANTIZED
+        const unsigned to = stage + i * 16;
+#else
+        const unsigned to = stage + swizzled<CHUNKS>(row, chunk);
+#endif
+        copy_async<16>(to, from, token < end ? 16 : 0);
       }
     commit_copies();  // also of nothing, so that the count of groups stays right
   };
@@ -96,10 +139,19 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   for (int i = 0; i < ROWS; ++i) max_score[i] = -infinity();
 #pragma unroll 1
   for (int tile = 0; tile < num_tiles; ++tile) {
-    const unsigned tokens = stages + tile % NUM_STAGES * STAGE_BYTES;
     wait_for_copies<NUM_STAGES - 2>();
     __syncthreads();  // the tile of every thread is here, and the one before is done with
     copy_tile(tile + NUM_STAGES - 1);
+#ifdef QUANTIZED
+    const unsigned char* rows = stored + tile % NUM_STAGES * STAGE_BYTES;
+    for (int i = threadIdx.x; i < TILE_TOKENS * CHUNKS; i += NUM_THREADS)
+      *reinterpret_cast<uint4*>(values + swizzled<CHUNKS>(i / CHUNKS, i % CHUNKS)) =
+          values_of(rows + i / CHUNKS * STORED_BYTES, i % CHUNKS);
+    __syncthreads();
+    const unsigned tokens = shared_address(values);
+#else
+    const unsigned tokens = stages + tile % NUM_STAGES * STAGE_BYTES;
+#endif
 
     // 2. Score: a warp takes products of 16 heads and 8 tokens, two steps of the key at a time.
     for (int unit = warp; unit < HEAD_TILES * TOKEN_TILES; unit += NUM_WARPS) {
@@ -179,8 +231,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     }
   }
 
-  // 5. Store: with one partition that is the answer; else leave the sums for the block that is done
-  // last.
+  // 5. Store: with one partition that is the answer; else leave the sums for the block that is done last.
 #pragma unroll
   for (int i = 0; i < ROWS; ++i)
     if (lane == 0) row_stats[warp + i * NUM_WARPS] = make_float2(max_score[i], total[i]);
@@ -210,8 +261,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   }
   if (partitions == 1 || !last_to_arrive(counters + seq * gridDim.x + blockIdx.x, partitions)) return;
 
-  // 6. Reduce over the partitions: a thread takes two columns of a head, and rescales as the
-  // maximum grows.
+  // 6. Reduce over the partitions: a thread takes two columns of a head, and rescales as the maximum grows.
   for (int i = threadIdx.x; i < heads * (LATENT_SIZE / 2); i += NUM_THREADS) {
     const int row = i / (LATENT_SIZE / 2), column = i % (LATENT_SIZE / 2) * 2;
     const long long row_place = first_place + (long long)row * gridDim.z;

@@ -108,6 +108,10 @@ def _latent():
         large = dataclasses.replace(one, family="large_scores", dtype="float16")
         yield of_cases("mla_decode", name, "bf16", shared | config, one)
         yield of_cases("mla_decode", name, "large scores", shared | config, large)
+        codes = MlaDecodeCase("small", 5, 512, 64, (1, 17, 0, 70), kv_cache_dtype="fp8_ds_mla")
+        yield of_cases(
+            "mla_decode", name, "fp8", shared | config | ({"NUM_THREADS": 128} if "cuda" in name else {}), codes
+        )
 
 
 LENGTHS = {"num_seqs": 2, "num_queries": 40, "query_lens": (40, 1), "seq_lens": (90, 70)}

@@ -13,6 +13,7 @@ from declarations import assert_rules, default_of, judge_drawn
 import workbench
 from workbench import ops
 from workbench.attention import mla_decode
+from workbench.attention.cache_formats import fp8_latents
 from workbench.attention.ops.mla_decode import VARIANTS, MlaDecodeCase, case
 from workbench.attention.ops.mla_decode.api import OP
 from workbench.attention.ops.mla_decode.reference import absorb, absorbed, reference, unabsorbed
@@ -54,6 +55,33 @@ def test_the_reference_reads_pages():
     t.latent_cache.nan_to_num_(0.0)
     found = reference(t.query, t.latent_cache, t.block_tables, t.seq_lens, scale=t.scale, latent_size=128)
     torch.testing.assert_close(found, one.reference())
+
+
+def test_rows_of_eight_bits():
+    """FlashMLA's row: 512 codes, four scales, 64 elements in bfloat16; values within half a step of e4m3."""
+    assert fp8_latents.row_bytes(512, 64) == 656
+    tokens = torch.randn(5, 576, generator=torch.Generator().manual_seed(1))
+    tokens[1, :128] = 0.0
+    rows = fp8_latents.pack(tokens, 512)
+    assert (rows.shape, rows.dtype) == ((5, 656), torch.uint8)
+    assert rows[1, 512:516].view(torch.float32) == 1.0
+    values = fp8_latents.unpack(rows, 512)
+    assert torch.equal(values[:, 512:], tokens[:, 512:].bfloat16().float())
+    highest = tokens[:, :512].unflatten(1, (4, 128)).abs().amax(2).repeat_interleave(128, 1)
+    allowed = (tokens[:, :512].abs() / 16).maximum(highest / 448 * 2**-10) * 1.001
+    assert ((values[:, :512] - tokens[:, :512]).abs() <= allowed).all()
+    with pytest.raises(ArgumentError, match="multiple of 128"):
+        fp8_latents.row_bytes(500, 64)
+
+
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+def test_codes_of_nan_stay_nan(variant, sim):
+    one = case("fp8", seq_lens=(5,))
+    config = default_of(variant, one)
+    t = one.inputs(one.problem(config))
+    t.latent_cache[t.block_tables[0, 0], 2, 7] = 0xFF
+    variant.run(config, one.problem(config), t, sim)
+    assert t.out.isnan().all(), "the key has a NaN, and with it every weight"
 
 
 @pytest.mark.sampled(8)
@@ -122,6 +150,7 @@ def test_no_sequences_and_no_tokens(variant):
     assert (mla_decode(**given, variant=variant.name) == 0).all()
 
 
+WIDE = {"query": torch.zeros(6, 16, 576).bfloat16(), "latent_size": 512, "kv_cache_dtype": fp8_latents.NAME}
 BAD = {
     "query dtype": ("query", lambda a: {"query": a["query"].double()}, "float16"),
     "query shape": ("query", lambda a: {"query": a["query"][0]}, r"num_heads, 128 \+ rope_size"),
@@ -141,6 +170,10 @@ BAD = {
     "tables shape": ("block_tables", lambda a: {"block_tables": a["block_tables"][1:]}, "One row per sequence"),
     "length": ("seq_lens[3]", lambda a: {"seq_lens": with_entry(a["seq_lens"], 3, 193)}, "0 to 192"),
     "entry": ("block_tables[1, 0]", lambda a: {"block_tables": with_entry(a["block_tables"], (1, 0), 99)}, "pages of"),
+    "format": ("kv_cache_dtype", lambda a: {"kv_cache_dtype": "fp8_e4m3"}, "fp8_ds_mla"),
+    "bytes": ("latent_cache", lambda a: WIDE | {"latent_cache": WIDE["query"]}, "uint8"),
+    "row of bytes": ("latent_cache", lambda a: WIDE | {"latent_cache": torch.zeros(3, 64, 576).byte()}, "656"),
+    "query of bytes": ("query", lambda a: WIDE | {"query": WIDE["query"].half()}, "bfloat16"),
     "scale": ("scale", lambda a: {"scale": math.inf}, "finite"),
     "out": ("out", lambda a: {"out": torch.empty(6, 16, 160, dtype=torch.bfloat16)}, r"torch.empty\(\(6, 16, 128\)"),
     "variant": ("variant", lambda a: {"variant": "cuda"}, "cuda_latent_mma"),
@@ -157,7 +190,7 @@ def test_bad_input(what):
     argument, change, message = BAD[what]
     given = arguments()
     out = torch.full((6, 16, 128), 7.0, dtype=torch.bfloat16)
-    given = {"out": out} | given
+    given = {"out": out if what not in ("bytes", "row of bytes", "query of bytes") else None} | given
     given.update(change(given))
     with pytest.raises(WorkbenchError) as error:
         mla_decode(**given)
@@ -178,26 +211,30 @@ def test_opcheck():
 class TestMemory:
     LONG = case("deepseek-v3", seq_lens=(512,))
 
+    @pytest.mark.parametrize(("kind", "row_bytes"), [("auto", 1152), (fp8_latents.NAME, 656)])
     @pytest.mark.parametrize("variant", KERNELS, **NAME)
-    def test_each_latent_is_read_once_for_sixteen_heads(self, variant, sim):
-        config = default_of(variant, self.LONG, PARTITION_SIZE=512, TILE_TOKENS=64 if variant is TRITON else 32)
-        problem = self.LONG.problem(config)
-        tensors = self.LONG.inputs(problem)
+    def test_each_latent_is_read_once_for_sixteen_heads(self, variant, kind, row_bytes, sim):
+        one = self.LONG.override(kv_cache_dtype=kind)
+        config = default_of(
+            variant, one, PARTITION_SIZE=512, TILE_TOKENS=64 if variant is TRITON and kind == "auto" else 32
+        )
+        problem = one.problem(config)
+        tensors = one.inputs(problem)
         report = variant.run(config, problem, tensors, sim, statistics=True)
-        assert self.LONG.check(tensors.out).ok
-        least = self.LONG.minimum_bytes(problem)
+        assert one.check(tensors.out).ok
+        least = one.minimum_bytes(problem)
         moved = report.unique_bytes_read + report.unique_bytes_written
         assert moved == pytest.approx(least, rel=0.001)
         read = least - tensors.out.nbytes
-        assert 32 * report.global_load_sectors <= 1.03 * read
-        latents = 512 * problem.key_size * problem.itemsize
-        assert latents == 512 * 1152, "of DeepSeek-V3 a token has 1,152 bytes for all heads"
-        assert read - latents == tensors.query.nbytes + 4 * (8 + 1)
+        # Triton loads codes, scales and the rest of a row one by one, and these share sectors of 32 bytes.
+        most = 1.12 if variant is TRITON and one.features else 1.03
+        assert 32 * report.global_load_sectors <= most * read
+        assert read == 512 * row_bytes + tensors.query.nbytes + 4 * (8 + 1)
 
     @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
     def test_static_side(self, arch):
         for variant in KERNELS:
-            for name in ("deepseek-v3", "all-heads"):
+            for name in ("deepseek-v3", "all-heads", "fp8"):
                 problem = case(name).problem(arch=arch)
                 kernel = variant.compile(variant.default_config(problem), problem, arch)
                 assert kernel.spill_bytes == 0

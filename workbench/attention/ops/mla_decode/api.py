@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
+from workbench.attention.cache_formats import fp8_latents
 from workbench.attention.ops.cache_arguments import check_entries, check_tables
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.mla_decode.problem import MlaDecodeProblem, MlaDecodeTensors
@@ -33,6 +34,7 @@ def mla_decode(
     *,
     scale: float,
     latent_size: int = 512,
+    kv_cache_dtype: str = "auto",
     variant: str = "auto",
     config: Mapping[str, int] | None = None,
     out: torch.Tensor | None = None,
@@ -49,12 +51,14 @@ def mla_decode(
         query: ``[num_seqs, num_heads, latent_size + rope_size]`` float32, float16 or bfloat16, absorbed; rows may be
             apart, and start on 16 bytes.
         latent_cache: ``[num_blocks, block_size, latent_size + rope_size]`` in the query's dtype, the latent and then
-            the rotated part of the key; pages contiguous, starting on 16 bytes.
+            the rotated part of the key, or bytes ``[num_blocks, block_size, row_bytes]`` of
+            `workbench.attention.cache_formats.fp8_latents`; pages contiguous, starting on 16 bytes.
         block_tables: ``[num_seqs, max_blocks] int32``, the page of each ``block_size`` tokens.
         seq_lens: ``[num_seqs] int32`` in tokens.
         scale: factor of the scores, that of the unabsorbed product: ``(nope_size + rope_size) ** -0.5``, 192 ** -0.5
             for DeepSeek-V3. It does not follow from the shapes.
         latent_size: number of elements of a latent (kv_lora_rank).
+        kv_cache_dtype: "auto" (the query's dtype) or "fp8_ds_mla", whose rotated part, and so the query, is bfloat16.
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
             which on a CPU runs in the simulator.
         config: the configuration to use instead of the tuned or default one; needs a named variant.
@@ -72,7 +76,7 @@ def mla_decode(
     _check_query(query, latent_size)
     out = torch.empty_like(_answer_like(query, latent_size)) if out is None else out
     t = MlaDecodeTensors(query, latent_cache, block_tables, seq_lens, float(scale), out)
-    OP.run(t, latent_size=latent_size, variant=variant, config=config)
+    OP.run(t, latent_size=latent_size, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
     return out
 
 
@@ -92,7 +96,7 @@ def _check_query(query: torch.Tensor, latent_size: int) -> None:
         )
 
 
-def problem_of(t: MlaDecodeTensors, *, latent_size: int = 512) -> MlaDecodeProblem:
+def problem_of(t: MlaDecodeTensors, *, latent_size: int = 512, kv_cache_dtype: str = "auto") -> MlaDecodeProblem:
     """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
 
     On a GPU the longest length is taken to be the capacity of the block table, because reading ``seq_lens`` would wait.
@@ -111,7 +115,7 @@ def problem_of(t: MlaDecodeTensors, *, latent_size: int = 512) -> MlaDecodeProbl
         )
     if not math.isfinite(t.scale):
         raise ArgumentError("scale", t.scale, "a finite number", "Of DeepSeek-V3 it is 192 ** -0.5.")
-    _check_cache(t)
+    _check_cache(t, latent_size, kv_cache_dtype)
     check_tables(t, num_seqs)
     check_out(t.out, _answer_like(t.query, latent_size))
     block_size = t.latent_cache.shape[1]
@@ -130,21 +134,26 @@ def problem_of(t: MlaDecodeTensors, *, latent_size: int = 512) -> MlaDecodeProbl
         total_tokens=total,
         dtype=dtype_name(t.query.dtype),
         block_size=block_size,
+        kv_cache_dtype=kv_cache_dtype,
+        features=() if kv_cache_dtype == "auto" else (kv_cache_dtype,),
         arch=arch_of(t.query),
         multiprocessors=multiprocessors_of(t.query),
     )
 
 
-def _check_cache(t: MlaDecodeTensors) -> None:
+def _check_cache(t: MlaDecodeTensors, latent_size: int, kv_cache_dtype: str) -> None:
     cache, key_size = t.latent_cache, t.query.shape[2]
-    check_dtype("latent_cache", cache, [t.query.dtype], f"query is {t.query.dtype}.")
-    if cache.dim() != 3 or cache.shape[1] == 0 or cache.shape[2] != key_size:
-        raise ArgumentError(
-            "latent_cache",
-            f"shape {tuple(cache.shape)}",
-            f"[num_blocks, block_size, {key_size}]",
-            "A row is a token's latent, then the rotated part of its key.",
-        )
+    if kv_cache_dtype == "auto":
+        dtype, row, meaning = t.query.dtype, key_size, "A row is a token's latent, then the rotated part of its key."
+    elif kv_cache_dtype == fp8_latents.NAME:
+        dtype, row = torch.uint8, fp8_latents.row_bytes(latent_size, key_size - latent_size)
+        meaning = "A row is bytes, as workbench.attention.cache_formats.fp8_latents.pack makes them."
+        check_dtype("query", t.query, [torch.bfloat16], f"kv_cache_dtype is {kv_cache_dtype!r}.")
+    else:
+        raise ArgumentError("kv_cache_dtype", repr(kv_cache_dtype), f"auto, {fp8_latents.NAME}", "Name one of these.")
+    check_dtype("latent_cache", cache, [dtype], f"kv_cache_dtype is {kv_cache_dtype!r}.")
+    if cache.dim() != 3 or cache.shape[1] == 0 or cache.shape[2] != row:
+        raise ArgumentError("latent_cache", f"shape {tuple(cache.shape)}", f"[num_blocks, block_size, {row}]", meaning)
     check_pages("latent_cache", cache)
 
 

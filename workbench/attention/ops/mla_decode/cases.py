@@ -3,7 +3,8 @@
 Queries and latents are N(0, 1). In each sequence one token's key is a *needle*: it points along the query of one head,
 strongly enough to take most of its weight, and stands in turn on the last token, the first and in between. Lengths lie
 on, before and after page boundaries, pages are shuffled over the cache, every slot that no token owns holds NaN, and
-unused entries of the block table are -1. The bound of an error is the one of `paged_attention`'s cases.
+unused entries of the block table are -1. The bound of an error is the one of `paged_attention`'s cases; reference and
+bound take quantized values as given.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dataclasses import dataclass
 
 import torch
 
+from workbench.attention.cache_formats import fp8_latents
 from workbench.attention.cache_formats.layouts import slots_of
-from workbench.attention.ops.cache_case import shuffled_tables
+from workbench.attention.ops.cache_case import UNWRITTEN, shuffled_tables
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.mla_decode.problem import MlaDecodeProblem, MlaDecodeTensors
 from workbench.attention.ops.mla_decode.reference import absorbed
@@ -41,18 +43,20 @@ class MlaDecodeCase(OfSequences):
     seq_lens: tuple[int, ...]
     nope_size: int = 128
     dtype: str = "bfloat16"
+    kv_cache_dtype: str = "auto"
     family: str = "needles"
     seed: int = 0
     _problem = MlaDecodeProblem
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
-        self._check_choices(dtype=DTYPES, family=FAMILIES)
+        self._check_choices(dtype=DTYPES, family=FAMILIES, kv_cache_dtype=("auto", fp8_latents.NAME))
 
     @property
     def label(self) -> str:
         """The name with what distinguishes it, e.g. ``deepseek-v3 4x512 bfloat16``."""
-        return f"{self.name} {self.num_seqs}x{self.max_seq_len} {self.dtype}"
+        kind = "" if self.kv_cache_dtype == "auto" else f" {self.kv_cache_dtype}"
+        return f"{self.name} {self.num_seqs}x{self.max_seq_len} {self.dtype}{kind}"
 
     @property
     def layout(self) -> str:
@@ -61,8 +65,8 @@ class MlaDecodeCase(OfSequences):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """No features beyond plain attention."""
-        return ()
+        """The features of the problem: how the cache is quantized."""
+        return () if self.kv_cache_dtype == "auto" else (self.kv_cache_dtype,)
 
     @property
     def scale(self) -> float:
@@ -77,16 +81,16 @@ class MlaDecodeCase(OfSequences):
         """Return the bytes that must cross memory once: latents, queries, output, lengths and used table entries."""
         rows = self.num_seqs * self.num_heads * (problem.key_size + problem.latent_size)
         entries = sum(math.ceil(length / problem.page) for length in self.seq_lens)
-        elements = self.total_tokens * problem.key_size + rows
-        return elements * problem.itemsize + 4 * (entries + self.num_seqs)
+        return self.total_tokens * problem.row_bytes + rows * problem.itemsize + 4 * (entries + self.num_seqs)
 
     def inputs(self, problem: MlaDecodeProblem, device: str | torch.device = "cpu") -> MlaDecodeTensors:
         """Return fresh tensors for the problem's page size; ``out`` is NaN everywhere."""
-        query, latents = _content(self)
+        query, rows = _content(self)
         generator = torch.Generator().manual_seed(self.seed + 1)
         tables, num_blocks = shuffled_tables(self.seq_lens, problem.page, generator)
-        cache = torch.full((num_blocks * problem.page, problem.key_size), torch.nan, dtype=DTYPES[self.dtype])
-        cache[slots_of(tables, self.seq_lens, problem.page)] = torch.cat([cache[:0], *latents])
+        cache = torch.full((num_blocks * problem.page, problem.row_bytes), UNWRITTEN, dtype=torch.uint8)
+        cache = cache if problem.quantized else cache.view(DTYPES[self.dtype])
+        cache[slots_of(tables, self.seq_lens, problem.page)] = torch.cat([cache[:0], *rows])
         return MlaDecodeTensors(
             query=query.to(device, copy=True),
             latent_cache=cache.unflatten(0, (num_blocks, problem.page)).to(device),
@@ -115,11 +119,11 @@ class MlaDecodeCase(OfSequences):
 
 @functools.lru_cache(maxsize=4)
 def _content(case: MlaDecodeCase) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-    """Return queries ``[num_seqs, num_heads, key_size]``, and of each sequence the latents ``[tokens, key_size]``."""
+    """Return queries ``[num_seqs, num_heads, key_size]``, and of each sequence the rows of the cache."""
     generator = torch.Generator().manual_seed(case.seed)
     size, dtype = case.latent_size + case.rope_size, DTYPES[case.dtype]
     query = torch.randn(case.num_seqs, case.num_heads, size, generator=generator)
-    latents = []
+    rows = []
     for seq, length in enumerate(case.seq_lens):
         tokens = torch.randn(length, size, generator=generator)
         if length:
@@ -128,17 +132,20 @@ def _content(case: MlaDecodeCase) -> tuple[torch.Tensor, tuple[torch.Tensor, ...
             direction = query[seq, head]
             place = (length - 1, 0, inner, max(length - 2, 0))[seq % 4]
             tokens[place] = direction * ((wanted + size * case.scale / 2) / direction.square().sum())
-        latents.append(tokens.to(dtype))
+        rows.append(tokens.to(dtype) if case.kv_cache_dtype == "auto" else fp8_latents.pack(tokens, case.latent_size))
     if case.family == "zero_query":
         query = torch.zeros_like(query)
     elif case.family == "large_scores":
         query = query * _LARGE
-    return query.to(dtype), tuple(latents)
+    return query.to(dtype), tuple(rows)
 
 
 @functools.lru_cache(maxsize=64)
 def _answers(case: MlaDecodeCase) -> tuple[torch.Tensor, torch.Tensor]:
     query, latents = _content(case)
+    quantized = case.kv_cache_dtype != "auto"
+    if quantized:
+        latents = tuple(fp8_latents.unpack(rows, case.latent_size) for rows in latents)
 
     def attend_all(dtype: torch.dtype) -> torch.Tensor:
         options = {"latent_size": case.latent_size, "scale": case.scale, "dtype": dtype}
@@ -147,7 +154,7 @@ def _answers(case: MlaDecodeCase) -> tuple[torch.Tensor, torch.Tensor]:
 
     exact = attend_all(torch.float64)
     error = (attend_all(DTYPES[case.dtype]) - exact).abs().flatten(1).amax(1)
-    return exact, 2 * error + 1e-5
+    return exact, (4 if quantized else 2) * error + 1e-5
 
 
 _PAGE_EDGES = (1, 63, 64, 65, 0, 129)
@@ -156,6 +163,9 @@ CASES = by_name(
     MlaDecodeCase("small", num_heads=16, latent_size=128, rope_size=32, seq_lens=_PAGE_EDGES, nope_size=32),
     MlaDecodeCase("deepseek-v3", num_heads=16, latent_size=512, rope_size=64, seq_lens=(300, 1, 65)),
     MlaDecodeCase("all-heads", num_heads=128, latent_size=512, rope_size=64, seq_lens=(70,)),
+    MlaDecodeCase(
+        "fp8", num_heads=16, latent_size=512, rope_size=64, seq_lens=(130, 0, 1, 64), kv_cache_dtype=fp8_latents.NAME
+    ),
     MlaDecodeCase(
         "few-heads", num_heads=5, latent_size=64, rope_size=32, seq_lens=(31, 0, 200), nope_size=32, dtype="float16"
     ),

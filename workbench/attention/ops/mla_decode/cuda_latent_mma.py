@@ -2,7 +2,8 @@
 
 The kernel is that of ``cuda_src/mla_decode_latent_mma.cu``. A block's warps share the tile of tokens: for scores each
 takes some tokens, for values some columns of the latent, so that every warp needs only its part of the output in
-registers, 512 / warps columns of 16 heads or more. Weights cross from one to the other through shared memory.
+registers, 512 / warps columns of 16 heads or more. Weights cross from one to the other through shared memory. Rows of
+"fp8_ds_mla" cross memory as they are stored, and become values in shared memory once for all heads of the tile.
 
 Bytes that must move: each latent once per tile of heads, queries, output. With more than one partition also the fp32
 partial results, ``2 * 4 * num_heads * (latent_size + 2)`` for each, and a counter.
@@ -10,6 +11,7 @@ partial results, ``2 * 4 * num_heads * (latent_size + 2)`` for each, and a count
 
 from __future__ import annotations
 
+from workbench.attention.cache_formats.fp8_latents import NAME
 from workbench.attention.ops.mla_decode.problem import (
     ARGUMENTS,
     PARTITION_SIZES,
@@ -29,9 +31,10 @@ _ACCUMULATORS = 128
 
 
 def _tile_bytes(config: Config, problem: MlaDecodeProblem) -> int:
-    """Return the dynamic shared memory: the queries of a block, and all stages of tokens."""
-    rows = config["HEADS_PER_BLOCK"] + config["NUM_STAGES"] * config["TILE_TOKENS"]
-    return rows * problem.key_size * problem.itemsize
+    """Return the dynamic shared memory: queries, stages of stored tokens, and a tile of values if they are codes."""
+    rows = config["HEADS_PER_BLOCK"] + (config["TILE_TOKENS"] if problem.quantized else 0)
+    stages = config["NUM_STAGES"] * config["TILE_TOKENS"] * problem.row_bytes
+    return rows * problem.key_size * problem.itemsize + stages
 
 
 def _shared_bytes(config: Config, problem: MlaDecodeProblem) -> int:
@@ -102,15 +105,21 @@ VARIANT = CudaVariant(
             f"{_ACCUMULATORS} sums a thread",
         ),
         ("stages", "NUM_STAGES >= 2", "one is copied while one is read"),
-        shared_memory(_shared_bytes, "(HEADS_PER_BLOCK + NUM_STAGES * TILE_TOKENS) * key_size * itemsize + scores"),
+        shared_memory(
+            _shared_bytes,
+            "HEADS_PER_BLOCK * key_size * itemsize + NUM_STAGES * TILE_TOKENS * row_bytes + scores"
+            " (and TILE_TOKENS * key_size * itemsize for a quantized cache)",
+        ),
     ),
     layouts=("latent",),
     dtypes=("float16", "bfloat16"),
+    features=(NAME,),
     defaults=default_config,
     macros=lambda config, problem: {
         "SCALAR": ELEMENT_TYPES[problem.dtype].cpp,
         "LATENT_SIZE": problem.latent_size,
         "KEY_SIZE": problem.key_size,
+        **({"QUANTIZED": 1} if problem.quantized else {}),
         **config,
     },
     workspace=partials,

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from workbench.attention.cache_formats import fp8_latents
 from workbench.attention.ops.cache_problem import STRIDES, Sizes
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.rules import grid, rules
@@ -26,8 +27,9 @@ class MlaDecodeProblem(Sizes):
 
     A token of the cache is its latent of ``latent_size`` elements (kv_lora_rank) followed by the part of the key that
     carries its position, ``rope_size`` elements (qk_rope_head_dim). ``block_size`` is the page size of the running
-    cache; None means that a search may choose it. ``arch`` is what it runs on, ``multiprocessors`` how many of them
-    that GPU has; None where no GPU is named.
+    cache; None means that a search may choose it. ``kv_cache_dtype`` is "auto" (that of the query) or "fp8_ds_mla",
+    which is then among the ``features``, too. ``arch`` is what it runs on, ``multiprocessors`` how many of them that
+    GPU has; None where no GPU is named.
     """
 
     num_seqs: int
@@ -39,6 +41,7 @@ class MlaDecodeProblem(Sizes):
     dtype: str
     layout: str = "latent"
     block_size: int | None = None
+    kv_cache_dtype: str = "auto"
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
     multiprocessors: int | None = None
@@ -54,6 +57,18 @@ class MlaDecodeProblem(Sizes):
         return DTYPES[self.dtype].itemsize
 
     @property
+    def quantized(self) -> bool:
+        """True if a latent is stored as codes of one byte with scales."""
+        return self.kv_cache_dtype != "auto"
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a token in the cache."""
+        if self.quantized:
+            return fp8_latents.row_bytes(self.latent_size, self.rope_size)
+        return self.key_size * self.itemsize
+
+    @property
     def page(self) -> int:
         """The page size in tokens, with the default where it is free."""
         return self.block_size or DEFAULT_BLOCK_SIZE
@@ -63,8 +78,9 @@ class MlaDecodeProblem(Sizes):
 class MlaDecodeTensors(RunTensors):
     """The tensors and numbers of one run; ``out`` is what a variant fills.
 
-    query ``[num_seqs, num_heads, key_size]``; latent_cache ``[num_blocks, block_size, key_size]``; block_tables
-    ``[num_seqs, max_blocks] int32``; seq_lens ``[num_seqs] int32``; out ``[num_seqs, num_heads, latent_size]``.
+    query ``[num_seqs, num_heads, key_size]``; latent_cache ``[num_blocks, block_size, key_size]``, or of bytes
+    ``[num_blocks, block_size, row_bytes]``; block_tables ``[num_seqs, max_blocks] int32``; seq_lens
+    ``[num_seqs] int32``; out ``[num_seqs, num_heads, latent_size]``.
     """
 
     query: torch.Tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from workbench.attention.cache_formats.fp8_latents import NAME, unpack
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.mla_decode.problem import MlaDecodeProblem, MlaDecodeTensors
 from workbench.ops import TorchVariant
@@ -19,7 +20,8 @@ def compute(problem: MlaDecodeProblem, tensors: MlaDecodeTensors) -> None:
     token = torch.arange(p.max_seq_len, device=t.query.device)
     valid = token < t.seq_lens[:, None]
     pages = t.block_tables[:, token // p.page].long().masked_fill(~valid, 0)
-    keys = t.latent_cache[pages, token % p.page].float()
+    rows = t.latent_cache[pages, token % p.page]
+    keys = unpack(rows, p.latent_size) if p.quantized else rows.float()
     values = keys[..., : p.latent_size].masked_fill(~valid[..., None], 0.0)  # 0 * NaN of an unused slot would be NaN
 
     # 2. Score: [num_seqs, num_heads, tokens].
@@ -40,5 +42,6 @@ VARIANT = TorchVariant(
     idea="rows up to the longest sequence, gathered and masked: plain torch",
     layouts=("latent",),
     dtypes=tuple(DTYPES),
+    features=(NAME,),
     compute=compute,
 )

@@ -13,6 +13,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from workbench.attention.cache_formats.fp8_latents import NAME
 from workbench.attention.ops.mla_decode.cuda_latent_mma import partials
 from workbench.attention.ops.mla_decode.problem import (
     ARGUMENTS,
@@ -35,13 +36,25 @@ from workbench.ops import Config, TritonStep, TritonVariant
 
 
 @triton.jit
+def values_of(codes, scales, SHAPE: tl.constexpr, GROUPED: tl.constexpr):
+    """Return ``[tokens, LATENT_SIZE] fp32`` values of e4m3 codes, with a scale for every group of each token.
+
+    Moved down by a bit, a code is an fp16 too small by 2^8; the code of NaN stays NaN.
+    """
+    size = codes.to(tl.int16) & 0x7F
+    bits = tl.where(size == 0x7F, 0x7E00, size << 7) | ((codes.to(tl.int16) & 0x80) << 8)
+    exact = bits.to(tl.float16, bitcast=True).to(tl.float32).reshape(GROUPED)
+    return (exact * (scales * 256.0)[:, :, None]).reshape(SHAPE)
+
+
+@triton.jit
 def mla_decode_latent(
     out,  # [num_seqs, num_heads, LATENT_SIZE]
     partial_out,  # [num_seqs, num_heads, num_partitions, LATENT_SIZE] fp32: sum of exp2(score - max) * latent
     partial_stats,  # [num_seqs, num_heads, num_partitions, 2] fp32: max and sum of the weights
     counters,  # [num_seqs, tiles of heads] int32: zeros, before and after
     query,  # [num_seqs, num_heads, LATENT_SIZE + ROPE_SIZE], rows query_stride apart
-    latent_cache,  # [num_blocks, BLOCK_SIZE, LATENT_SIZE + ROPE_SIZE], pages page_stride apart
+    latent_cache,  # [num_blocks, BLOCK_SIZE, ROW], pages page_stride apart: elements, or bytes where QUANTIZED
     block_tables,  # [num_seqs, max_blocks]
     seq_lens,  # [num_seqs]
     scale,
@@ -52,6 +65,8 @@ def mla_decode_latent(
     HEADS_PER_BLOCK: tl.constexpr,
     LATENT_SIZE: tl.constexpr,
     ROPE_SIZE: tl.constexpr,
+    ROW: tl.constexpr,  # elements of latent_cache for a token
+    QUANTIZED: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,  # tokens per page
     TILE_TOKENS: tl.constexpr,
     PARTITION_SIZE: tl.constexpr,
@@ -86,12 +101,23 @@ def mla_decode_latent(
             page = tl.load(table + start // BLOCK_SIZE).to(tl.int64)
         else:
             page = tl.load(table + token // BLOCK_SIZE, mask=valid, other=0).to(tl.int64)
-        row = latent_cache + (page * page_stride + token % BLOCK_SIZE * KEY_SIZE)[:, None]
+        row = latent_cache + (page * page_stride + token % BLOCK_SIZE * ROW)[:, None]
 
         # 2. Score: [HEADS_PER_BLOCK, TILE_TOKENS], minus infinity past the end. Masked loads are zero, so that no NaN
         #    of an unused slot enters the values.
-        latent = tl.load(row + elements[None, :], mask=valid[:, None], other=0.0)
-        rope = tl.load(row + rope_elements[None, :], mask=valid[:, None], other=0.0)
+        latent = tl.load(row + elements[None, :], mask=valid[:, None], other=0)
+        if QUANTIZED:
+            GROUPS: tl.constexpr = LATENT_SIZE // 128
+            in_scales = (row + LATENT_SIZE).to(tl.pointer_type(tl.float32), bitcast=True) + tl.arange(0, GROUPS)[
+                None, :
+            ]
+            scales = tl.load(in_scales, mask=valid[:, None], other=0.0)
+            values = values_of(latent, scales, [TILE_TOKENS, LATENT_SIZE], [TILE_TOKENS, GROUPS, 128])
+            latent = values.to(query.dtype.element_ty)
+            in_rope = (row + (LATENT_SIZE + 4 * GROUPS)).to(tl.pointer_type(query.dtype.element_ty), bitcast=True)
+            rope = tl.load(in_rope + tl.arange(0, ROPE_SIZE)[None, :], mask=valid[:, None], other=0.0)
+        else:
+            rope = tl.load(row + rope_elements[None, :], mask=valid[:, None], other=0.0)
         score = tl.dot(q_rope, tl.trans(rope), tl.dot(q, tl.trans(latent))) * (scale * LOG2_E)
         score = tl.where(valid[None, :], score, float("-inf"))
 
@@ -133,14 +159,17 @@ def mla_decode_latent(
 
 def _types(problem: MlaDecodeProblem) -> dict[str, str]:
     scalar, multiple = f"*{ELEMENT_TYPES[problem.dtype].triton}", f"i64:{16 // problem.itemsize}"
-    own = {"out": scalar, "query": scalar, "latent_cache": scalar, "num_heads": "i32"}
-    return TYPES | own | {"query_stride": multiple, "page_stride": multiple}
+    cache = {"latent_cache": "*u8", "page_stride": "i64:16"} if problem.quantized else {"latent_cache": scalar}
+    own = {"out": scalar, "query": scalar, "num_heads": "i32", "query_stride": multiple, "page_stride": multiple}
+    return TYPES | own | cache
 
 
 def _constexprs(config: Config, problem: MlaDecodeProblem) -> dict[str, Any]:
     return {
         "LATENT_SIZE": problem.latent_size,
         "ROPE_SIZE": problem.rope_size,
+        "ROW": problem.row_bytes // (1 if problem.quantized else problem.itemsize),
+        "QUANTIZED": problem.quantized,
         "AT_ONCE": partitions_at_once(problem.latent_size, config["num_warps"]),
         "NUM_STAGES": config["num_stages"],
     }
@@ -149,12 +178,14 @@ def _constexprs(config: Config, problem: MlaDecodeProblem) -> dict[str, Any]:
 def _shared_bytes(config: Config, problem: MlaDecodeProblem) -> int:
     """Return an upper bound of Triton's shared memory: tiles of the pipeline, queries, and room to exchange weights."""
     rows = config["HEADS_PER_BLOCK"] + max(config["num_stages"] - 1, 1) * config["TILE_TOKENS"]
-    return rows * problem.key_size * problem.itemsize + 4096 * config["num_warps"]
+    values = 4 * config["TILE_TOKENS"] * problem.latent_size if problem.quantized else 0
+    return rows * problem.key_size * problem.itemsize + values + 4096 * config["num_warps"]
 
 
 def default_config(problem: MlaDecodeProblem) -> dict:
-    """Return tiles of 16 heads and 32 tokens, and partitions that fill the GPU."""
-    config = {"HEADS_PER_BLOCK": 16, "BLOCK_SIZE": problem.page, "TILE_TOKENS": 32, "num_warps": 4, "num_stages": 2}
+    """Return tiles of 16 heads and 32 tokens, and partitions that fill the GPU; codes take twice the warps."""
+    config = {"HEADS_PER_BLOCK": 16, "BLOCK_SIZE": problem.page, "TILE_TOKENS": 32, "num_stages": 2}
+    config["num_warps"] = 8 if problem.quantized else 4
     sizes = [size for size in PARTITION_SIZES if size % problem.page == 0]
     wanted = partition_size(problem, sizes, blocks_per_multiprocessor=1, heads=head_tiles(config, problem))
     return {name: (config | {"PARTITION_SIZE": wanted})[name] for name in SPACE}
@@ -197,11 +228,13 @@ VARIANT = TritonVariant(
         ("registers", "HEADS_PER_BLOCK * latent_size <= 128 * 32 * num_warps", "128 sums a thread"),
         shared_memory(
             _shared_bytes,
-            "(HEADS_PER_BLOCK + max(num_stages - 1, 1) * TILE_TOKENS) * key_size * itemsize + 4096 * num_warps",
+            "(HEADS_PER_BLOCK + max(num_stages - 1, 1) * TILE_TOKENS) * key_size * itemsize + 4096 * num_warps"
+            " (and 4 * TILE_TOKENS * latent_size for a quantized cache)",
         ),
     ),
     layouts=("latent",),
     dtypes=("float16", "bfloat16"),
+    features=(NAME,),
     defaults=default_config,
     workspace=partials,
 )
