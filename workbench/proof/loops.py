@@ -308,7 +308,12 @@ class _SymbolicLoop:
             state = self._head()
             path = state.path
             back, leaving = self.run.round(self.block, self.body, state, self.count, apart=True)
-            if not self.run.exact or not back:
+            if not self.run.exact:
+                return self._outside(leaving)
+            if not back and not self._begins():
+                self.run.forget(mark)
+                continue
+            if not back:
                 return self._outside(leaving)
             after = self.run.merged(self.block, back)
             if after.multiplying:
@@ -318,6 +323,13 @@ class _SymbolicLoop:
                 return self._outside(leaving)
             self.run.forget(mark)
         raise Unknown(self.statement, "a loop whose registers match no invariant that holds")
+
+    def _begins(self) -> bool:
+        """Return True if all hypotheses hold in the first round; drop those that do not."""
+        zeroth, forms, facts = term(0), self.forms, self.facts
+        self.forms = {name: form for name, form in forms.items() if self.at(form, zeroth) == self._first(name)}
+        self.facts = [one for one in facts if self.run.holds(self.start.path, self.at(one, zeroth))]  # type: ignore[arg-type]
+        return len(self.forms) == len(forms) and len(self.facts) == len(facts)
 
     def _kept(self, after: State) -> bool:
         """Return True if all hypotheses hold in the first round and are kept by each; drop those that do not."""
