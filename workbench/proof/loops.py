@@ -308,17 +308,12 @@ class _SymbolicLoop:
             state = self._head()
             path = state.path
             back, leaving = self.run.round(self.block, self.body, state, self.count, apart=True)
-            if not self.run.exact:
+            if not self.run.exact or (not back and self._begins()):
                 return self._outside(leaving)
-            if not back and not self._begins():
-                self.run.forget(mark)
-                continue
-            if not back:
-                return self._outside(leaving)
-            after = self.run.merged(self.block, back)
-            if after.multiplying:
+            after = self.run.merged(self.block, back) if back else None
+            if after is not None and after.multiplying:
                 raise Unknown(self.statement, "products that a round of a loop does not commit")
-            if self._kept(after):
+            if after is not None and self._kept(after):
                 self._agree(path, after)
                 return self._outside(leaving)
             self.run.forget(mark)
@@ -326,10 +321,10 @@ class _SymbolicLoop:
 
     def _begins(self) -> bool:
         """Return True if all hypotheses hold in the first round; drop those that do not."""
-        zeroth, forms, facts = term(0), self.forms, self.facts
-        self.forms = {name: form for name, form in forms.items() if self.at(form, zeroth) == self._first(name)}
-        self.facts = [one for one in facts if self.run.holds(self.start.path, self.at(one, zeroth))]  # type: ignore[arg-type]
-        return len(self.forms) == len(forms) and len(self.facts) == len(facts)
+        before, path = (self.forms, self.facts), self.start.path
+        self.forms = {name: one for name, one in self.forms.items() if self.at(one, term(0)) == self._first(name)}
+        self.facts = [one for one in self.facts if self.run.holds(path, self.at(one, term(0)))]  # type: ignore[arg-type]
+        return (self.forms, self.facts) == before
 
     def _kept(self, after: State) -> bool:
         """Return True if all hypotheses hold in the first round and are kept by each; drop those that do not."""
