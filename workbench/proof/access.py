@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from workbench.proof.clocks import NO_COUNTS, Ring, ThreadCounts
-from workbench.proof.conditions import Predicate, both, substituted
+from workbench.proof.conditions import FALSE, Predicate, both, substituted
 from workbench.proof.terms import Atom, Term
 from workbench.ptx.parse import Statement
 
@@ -26,6 +26,15 @@ class Epoch(NamedTuple):
 
 
 Epochs = tuple[Epoch, ...]
+
+
+def following(before: Epochs, barrier: Epoch, others: Predicate) -> Epochs:
+    """Return the intervals behind a barrier; the ``others``, which do not take it, stay in the ones before."""
+    if others == FALSE:
+        return (barrier,)
+    return (barrier, *(one._replace(when=both(others, one.when)) for one in before))
+
+
 ANY = "any"
 """Place of an epoch that may be every other."""
 

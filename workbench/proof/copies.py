@@ -44,6 +44,6 @@ def copy_step(thread: Thread, statement: Statement, operands: list[str], state: 
             reads = both(guard, negation(zero(given)))
     found = []
     if reads != FALSE:
-        found += accesses(thread, statement, operands[1], width, state, reads, _READ)
-    found += accesses(thread, statement, operands[0], width, state, guard, _WRITE)
+        found += accesses(thread, statement, operands[1], width, state, reads, _READ, "global")
+    found += accesses(thread, statement, operands[0], width, state, guard, _WRITE, "shared")
     state.queues[COPIES] = state.queues[COPIES].with_open(tuple((TRUE, one) for one in found))

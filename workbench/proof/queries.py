@@ -24,6 +24,8 @@ _TOGETHER = 24
 """Pairs of accesses that are asked about at once; only if the answer is not that none can race, one by one."""
 MOST_FAILURES = 3
 """Counterexamples, or questions without an answer, after which a property is given up."""
+TENSOR_ALIGNMENT = 16
+"""Bytes at a multiple of which each tensor begins."""
 Pair = tuple[ThreadAccess, ThreadAccess, bool]
 """Two accesses and True for threads of one block, False for two blocks."""
 
@@ -65,7 +67,7 @@ class Queries:
     def _bounds(self) -> Iterator[Failure]:
         seen, failures = set(), 0
         for one in self.execution.accesses:
-            key = (one.base, one.offset, one.width, one.path)
+            key = (one.base, one.offset, one.width, one.unit, one.path)
             if key in seen or one.clipped:
                 continue
             seen.add(key)
@@ -94,7 +96,7 @@ class Queries:
 
     def _misaligned(self, one: ThreadAccess) -> Predicate:
         variable = self.execution.graph.variables.get(_variable(one.base))
-        if variable is not None and variable.align % one.unit and variable.space != "local":
+        if (variable.align if variable is not None else TENSOR_ALIGNMENT) % one.unit:
             return TRUE  # by luck only
         return _misaligned_offset(one)
 
