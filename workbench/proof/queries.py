@@ -24,8 +24,6 @@ _TOGETHER = 24
 """Pairs of accesses that are asked about at once; only if the answer is not that none can race, one by one."""
 MOST_FAILURES = 3
 """Counterexamples, or questions without an answer, after which a property is given up."""
-TENSOR_ALIGNMENT = 16
-"""Bytes at a multiple of which each tensor begins."""
 Pair = tuple[ThreadAccess, ThreadAccess, bool]
 """Two accesses and True for threads of one block, False for two blocks."""
 
@@ -95,8 +93,9 @@ class Queries:
                 return
 
     def _misaligned(self, one: ThreadAccess) -> Predicate:
-        variable = self.execution.graph.variables.get(_variable(one.base))
-        if (variable.align if variable is not None else TENSOR_ALIGNMENT) % one.unit:
+        tensor = self.specification.tensors.get(one.base)
+        array = tensor if tensor is not None else self.execution.graph.variables.get(_variable(one.base))
+        if array is not None and array.align % one.unit:
             return TRUE  # by luck only
         return _misaligned_offset(one)
 
