@@ -44,6 +44,11 @@ extern "C" __global__ void repeated(float *x, const float *w, int n, int cols) {
 }
 extern "C" __global__ void fours(float4 *out, const float4 *x, int n) { int i = I; if (i < n) out[i] = x[i]; }
 extern "C" __global__ void mirrored(float *out, const float *x, int n) { int i = I; if (i < n) out[i] = x[n - 1 - i]; }
+extern "C" __global__ void filled(float *out, int n) {
+    extern __shared__ float whole[];
+    whole[threadIdx.x] = threadIdx.x;
+    if (threadIdx.x < n) out[threadIdx.x] = whole[threadIdx.x];
+}
 extern "C" __global__ void stepped(float *x, int n, int step) { int i = I; if (i < n) x[i] += step; }
 """
 
@@ -95,6 +100,27 @@ def test_an_array_that_begins_between_two_vectors_is_not_proved(module, skipped,
     out, x = (PassedArray((at << 20) + skipped, 1024, "float32", (256,)) for at in (1, 2))
     (found,) = prove_launches([SeenLaunch(module.fours.compiled, (1, 1, 1), (64, 1, 1), 0, (out, x, 64))])
     assert found.status == status, found
+
+
+def test_launches_with_less_dynamic_memory_count(module):
+    def launch(n, shared):
+        array = PassedArray(1 << 20, 4 * n, "float32", (n,))
+        return SeenLaunch(module.filled.compiled, (1, 1, 1), (64, 1, 1), shared, (array, n))
+
+    (found,) = prove_launches([launch(40, 256), launch(60, 250)])
+    assert found.status == "refuted", found
+    (found,) = prove_launches([launch(40, 256), launch(60, 300)])
+    assert found.status == "proved", found
+
+
+def test_a_launch_with_a_null_pointer_is_not_taken_for_one_with_an_array(module):
+    def launch(n, x):
+        array = PassedArray(1 << 20, 4 * n, "float32", (n,))
+        return SeenLaunch(module.add.compiled, (1, 1, 1), (64, 1, 1), 0, (array, x, n))
+
+    there, null = prove_launches([launch(60, PassedArray(1 << 21, 240, "float32", (60,))), launch(40, None)])
+    assert there.status == "proved", there
+    assert null.status == "unknown", null
 
 
 def test_a_launch_in_place_is_not_taken_for_one_with_two_arrays(module, proved):

@@ -58,17 +58,18 @@ class SeenLaunch:
     def key(self) -> tuple[object, ...]:
         """Key that launches share which differ in places of memory and in numbers that are not whole."""
         shown = [one if isinstance(one, int | None) else _shape_of(one) for one in self.values]
-        return self.kernel.key, self.grid, self.block, self.shared_bytes, self.overlaps, *shown
+        return self.kernel.key, self.grid, self.block, self.shared_bytes, self.arrangement, *shown
 
     @property
-    def overlaps(self) -> tuple[tuple[int, int, int], ...]:
-        """Pairs of arrays that have memory in common, by their places, with the bytes from one to the other."""
+    def arrangement(self) -> tuple[object, ...]:
+        """Kinds of the values, and pairs of arrays with common memory and the bytes from one to the other."""
         arrays = [(at, one) for at, one in enumerate(self.values) if isinstance(one, PassedArray)]
-        return tuple(
+        overlaps = (
             (at, to, other.address - one.address)
             for (at, one), (to, other) in itertools.combinations(arrays, 2)
             if one.address < other.address + other.bytes and other.address < one.address + one.bytes
         )
+        return *map(type, self.values), *overlaps
 
 
 def _shape_of(value: float | bytes | PassedArray) -> tuple[object, ...]:

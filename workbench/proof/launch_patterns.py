@@ -221,7 +221,8 @@ class LaunchPattern:
         facts = dict.fromkeys(one for one in (renamed(fact, tied) for fact in made.facts) if not _is_same(one))
         launch, shared = self.launches[0], self._shared
         fixed_shared = scope == WITHIN and not self.confirmed
-        dynamic = launch.shared_bytes if fixed_shared or not isinstance(shared, str) else renamed(shared, tied)
+        least = min(one.shared_bytes for one in self.launches)
+        dynamic = least if fixed_shared or not isinstance(shared, str) else renamed(shared, tied)
         known = self._known(args, symbols)
         family = Family(self.kernel, tuple(grid), launch.block, args, (*facts, *known), dynamic, aligned=self._aligned)
         return Reading(scope, family, symbols, fixed)
