@@ -477,3 +477,25 @@ extern "C" __global__ void many_bits(float* out) {
 extern "C" __global__ void vectors_of_32_bytes(float* out) {
   asm volatile("{.reg .b64 v; mov.b64 v, 0; st.global.v4.b64 [%0], {v, v, v, v};}" ::"l"(out + threadIdx.x * 8) : "memory");
 }
+
+extern "C" __global__ void two_of_one_name(float* out) {
+  asm volatile("{.shared .align 4 .b8 part[8]; red.shared.add.f32 [part + 4], 0f00000000;}" ::: "memory");
+  asm volatile("{.shared .align 4 .b8 part[4]; red.shared.add.f32 [part + 4], 0f00000000;}" ::: "memory");
+}
+
+extern "C" __global__ void policy_as_a_number(float* out) {
+  unsigned long long v = 0;
+  asm volatile("mov.b64 %0, 0; createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(v));
+  atomicAdd(out + (v ? 64 : 0), 1.f);
+}
+
+extern "C" __global__ void ended_in_a_loop(float* out, const float* x, int n) {
+  __shared__ float part[64];
+  int t = threadIdx.x;
+  part[t] = 0.f;
+#pragma unroll 1
+  for (int k = 0; k < n; ++k)
+    if (x[k % 64] == t) return;
+  __syncthreads();
+  out[t] = part[63 - t];
+}

@@ -33,8 +33,7 @@ _MOST_BLOCKS = 4_000
 _MOST_RUNS = 6
 """Executions of the whole kernel, each of which knows more about memory than the one before."""
 _NOTHING = frozenset((
-    "membar", "prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "createpolicy",
-    "discard", "applypriority",
+    "membar", "prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "applypriority",
 ))  # fmt: skip
 """Instructions that matter neither to addresses nor to the order of accesses here."""
 _MOVES = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix")

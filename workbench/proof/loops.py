@@ -389,12 +389,22 @@ class _SymbolicLoop:
         left = self.start.reach
         graph = self.run.graph
         ways = [target for target, _ in found if not graph.ends(target) and not graph.aborts(target)]
+        if self._may_end([target for target, _ in found]):
+            left = both(left, self._unknown(-1))
         for target, state in found:
             chosen = TRUE if ways[-1:] == [target] else self._unknown(target)
             state.reach = both(left, chosen)
             if target in ways:  # threads that end are not waited for
                 left = both(left, negation(chosen))
         return found
+
+    def _may_end(self, targets: Sequence[int]) -> bool:
+        """Return True if threads that have accessed memory may end in the loop: no barrier orders that."""
+        graph = self.run.graph
+        several = [one for place in self.body for one in graph.blocks[place].statements]
+        ending = any(head(one) in ("ret", "exit") for one in several)
+        ending |= any(graph.ends(target) and not graph.aborts(target) for target in targets)
+        return ending and (self.start.touched or any("[" in one.operands for one in several))
 
     def _unknown(self, target: int) -> Predicate:
         name = f"exit{self.block}-{target}"
