@@ -238,12 +238,19 @@ extern "C" __global__ void over_the_next(float4* out) {
 }
 
 extern "C" __global__ void repeated_stores(float* out, const float* x, int n) {  // as Triton's, whose threads may repeat a store
-  __shared__ float part[32];
-  unsigned to = SHARED(part + threadIdx.x % 32);
+  unsigned to;
+  asm volatile(".shared .align 4 .b8 global_smem[128]; mad.lo.u32 %0, %1, 4, global_smem;" : "=r"(to) : "r"(threadIdx.x % 32));
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x[0]) : "memory");
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x[1]) : "memory");
   __syncthreads();
-  if (threadIdx.x < 32) out[threadIdx.x] = part[threadIdx.x];
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(to) : "memory");
+  if (threadIdx.x < 32) out[threadIdx.x] = v;
+}
+
+extern "C" __global__ void stored_by_no_replicas(float* out) {  // as another compiler's that uses LLVM
+  __shared__ float part[32];
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(SHARED(part + threadIdx.x % 32)), "f"((float)threadIdx.x) : "memory");
 }
 
 extern "C" __global__ void scattered(float* out, const int* index) { out[index[threadIdx.x]] = 1.f; }

@@ -134,6 +134,8 @@ RULES = (
          {"out": "float32[64, 4]"}),
     Rule("queries.Queries._race", "and one.statement is other.statement", "", "repeated_stores",
          {"out": "float32[32]", "x": "float32[2]"}, repeats=True),
+    Rule("queries.Queries._race", "one.base == REPLICAS", 'one.base.startswith("%")', "stored_by_no_replicas", ONE,
+         repeats=True),
     Rule("solver.Question._suppose_pair", "fact is not None and fact.distinct", "fact is not None", "scattered",
          {"out": "float32[64]", "index": "int32[64]"}, facts={"index": "0 <= v < 64"}),
     Rule("solver.Question._suppose_pair", "for value in fact.free", "for value in ()", "scattered",

@@ -24,6 +24,9 @@ _TOGETHER = 24
 """Pairs of accesses that are asked about at once; only if the answer is not that none can race, one by one."""
 MOST_FAILURES = 3
 """Counterexamples, or questions without an answer, after which a property is given up."""
+REPLICAS = "%global_smem"
+"""The shared array of Triton's kernels, in which threads that hold the same element store it. No other compiler
+promises that."""
 Pair = tuple[ThreadAccess, ThreadAccess, bool]
 """Two accesses and True for threads of one block, False for two blocks."""
 
@@ -208,7 +211,7 @@ class Queries:
         found += [f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"]
         found += [f"(= {question.value(part)} 0)" for part in zero_parts(distance, 1 - one.width, other.width - 1)]
         repeats = self.specification.repeats and one.statement is other.statement and one.writes and not one.proxy
-        if repeats and one.base.startswith("%"):
+        if repeats and one.base == REPLICAS:
             again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _paired(one, other)]
             found.append(f"(not {all_of([f'(= {value} 0)', *again])})")
         if in_block:
