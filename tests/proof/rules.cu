@@ -506,3 +506,23 @@ extern "C" __global__ void ended_in_a_loop(float* out, const float* x, int n) {
   __syncthreads();
   out[t] = part[63 - t];
 }
+
+extern "C" __global__ void byte_of_an_address(float* out) {  // of an array that begins behind 256 bytes
+  __shared__ float before[64], part[64];
+  before[threadIdx.x] = 0.f;
+  asm volatile("{.reg .b16 a; .reg .b32 b; cvt.u8.u32 a, %0; cvt.u32.u16 b, a; red.shared.add.f32 [b], 0f00000000;}"
+               ::"r"(SHARED(part)) : "memory");
+}
+
+extern "C" __global__ void generic_under_a_mask(float* out) {
+  __shared__ __align__(16) float part[64];
+  asm volatile("{.reg .b64 a; and.b64 a, %0, 0x3FFFF; red.add.f32 [a], 0f00000000;}" ::"l"(part) : "memory");
+}
+
+extern "C" __global__ void seventeenth_barrier(float* out) { asm volatile("bar.sync 16;" ::: "memory"); }
+
+__constant__ float table[64];
+
+extern "C" __global__ void stored_to_a_constant(float* out) {
+  asm volatile("st.f32 [%0], 0f00000000;" ::"l"(table + threadIdx.x) : "memory");
+}

@@ -93,7 +93,11 @@ RULES = (
     Rule("memory._in_block", '("cta", "cluster")', '("cta",)', "sum_of_a_cluster", {"out": "int32[1]"}, grid=2),
     Rule("memory.places_of", "space and space != own", "False", "stored_elsewhere", ONE),
     Rule("memory.window", "if generic else", "if False else", "not_generic", ONE),
-    Rule("values._conversion", "PTX_BYTES[to] < 8 and is_pointer(found)", "False", "half_an_address", ONE),
+    Rule("values._conversion", "has_64_bits(one.thread, found)", "False", "half_an_address", ONE),
+    Rule("values._conversion", "PTX_BYTES[to] < 4", "False", "byte_of_an_address", ONE),
+    Rule("descriptors._pointer", "and not generic", "", "generic_under_a_mask", ONE),
+    Rule("barriers.count_barrier", "not 0 <= number < _BARRIERS", "False", "seventeenth_barrier", ONE),
+    Rule("memory.accesses_at", '== "const"', '== ""', "stored_to_a_constant", ONE),
     Rule("memory.destinations", '.split(",")]', '.split(",") if one.strip() in thread.graph.types]', "without_a_place",
          {"out": "float32[64]", "x": "int32[64, 4]"}, facts={"x": "v == i % 4 * 22"}),
     Rule("memory._loaded", "signed = fact.signed", "pass", "bytes_without_a_sign",
@@ -230,8 +234,8 @@ def test_a_faulty_kernel_is_proved_only_with_a_broken_rule(rule):
 
 def test_modules_with_rules_have_mutants():
     with_rules = {
-        "access", "copies", "digits", "execution", "graph", "head_copies", "loops", "memory", "queries",
-        "shared_values", "solver", "state", "values",
+        "access", "barriers", "copies", "descriptors", "digits", "execution", "graph", "head_copies", "loops",
+        "memory", "queries", "shared_values", "solver", "state", "values",
     }  # fmt: skip
     assert {rule.where.partition(".")[0] for rule in RULES} == with_rules
 

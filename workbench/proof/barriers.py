@@ -13,6 +13,7 @@ from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
 
 _PLAIN, _COUNTED = AccessMode(writes=True), AccessMode(writes=True, strong=True)
+_BARRIERS = 16
 LARGEST_EXPECTED = (1 << 20) - 1
 
 
@@ -119,6 +120,8 @@ def count_barrier(
     threads = given[1].constant if given[1] is not None else thread.specification.threads
     if number is None or threads is None or (len(operands) > 1 and given[1] is None):
         raise Unknown(statement, "a barrier whose number or threads are not numbers")
+    if not 0 <= number < _BARRIERS or (given[1] is not None and threads % 32):
+        raise Unknown(statement, "a barrier that a block does not have, or of parts of warps")
     ring = thread.role.bars.get(number)
     if thread.role.known and ring is None:
         raise Unknown(statement, "a barrier that the proof did not meet before")

@@ -72,11 +72,8 @@ class DataFact:
             conditions.append(one)
         for one in (tensor, lengths or tensor):
             if not one.dtype.startswith(("int", "uint", "bool")):
-                got, remedy = (
-                    f"{one.name} of {one.dtype}",
-                    "Kernels may read the bits of floats, of which v says nothing.",
-                )
-                raise ArgumentError(where, got, "a tensor of whole numbers", remedy)
+                got, allowed = f"{one.name} of {one.dtype}", "a tensor of whole numbers"
+                raise ArgumentError(where, got, allowed, "Kernels may read the bits of floats.")
         whole = both(*conditions) if conditions else TRUE
         first, second = index.atom, value.atom
         assert first is not None

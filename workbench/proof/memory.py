@@ -139,6 +139,8 @@ def accesses_at(
 ) -> list[ThreadAccess]:  # fmt: skip
     """Return, and record, accesses to places in arrays, each under its condition."""
     writes, strong, copy, proxy, landing, clipped, align = mode
+    if writes and any(_space(thread, base) == "const" for _, base, _ in places):
+        raise Unknown(statement, "a write to constant memory")
     found = []
     for when, base, offset in places:
         path = both(state.path, guard, when)

@@ -164,7 +164,7 @@ def _conversion(one: Operation) -> Value:
     if to not in _INTEGERS or source not in _INTEGERS or "sat" in one.parts:
         return None
     found = one.exact(1) if PTX_BYTES[to] > PTX_BYTES[source] else one.value(1)
-    if PTX_BYTES[to] < 8 and is_pointer(found) and has_64_bits(one.thread, found):
+    if is_pointer(found) and (PTX_BYTES[to] < 4 or (PTX_BYTES[to] < 8 and has_64_bits(one.thread, found))):
         return None
     return in_register(one.thread, one.statement, one.operands[0], found, to, one.state)
 
