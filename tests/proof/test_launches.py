@@ -113,6 +113,15 @@ def test_launches_with_less_dynamic_memory_count(module):
     assert found.status == "proved", found
 
 
+def test_launches_with_narrower_elements_are_not_taken_for_others(module):
+    def launch(n, size, dtype):
+        arrays = (PassedArray(at << 20, size * n, dtype, (n,)) for at in (1, 2))
+        return SeenLaunch(module.add.compiled, (1, 1, 1), (64, 1, 1), 0, (*arrays, n))
+
+    wide, narrow = prove_launches([launch(60, 4, "float32"), launch(40, 2, "float16")])
+    assert (wide.status, narrow.status) == ("proved", "refuted"), narrow
+
+
 def test_a_launch_with_a_null_pointer_is_not_taken_for_one_with_an_array(module):
     def launch(n, x):
         array = PassedArray(1 << 20, 4 * n, "float32", (n,))

@@ -63,13 +63,14 @@ class SeenLaunch:
     @property
     def arrangement(self) -> tuple[object, ...]:
         """Kinds of the values, and pairs of arrays with common memory and the bytes from one to the other."""
+        kinds = (one.dtype if isinstance(one, PassedArray) else type(one) for one in self.values)
         arrays = [(at, one) for at, one in enumerate(self.values) if isinstance(one, PassedArray)]
         overlaps = (
             (at, to, other.address - one.address)
             for (at, one), (to, other) in itertools.combinations(arrays, 2)
             if one.address < other.address + other.bytes and other.address < one.address + one.bytes
         )
-        return *map(type, self.values), *overlaps
+        return *kinds, *overlaps
 
 
 def _shape_of(value: float | bytes | PassedArray) -> tuple[object, ...]:

@@ -164,8 +164,8 @@ def prove_launches(
 ) -> list[LaunchProof]:
     """Prove the kernels of launches that were seen, each for the most general family of launches that can be proved.
 
-    Launches of a kernel with the same block, the same null pointers and the same arrays in common memory belong
-    together. A kernel is refuted by a launch that was seen, or, where their sizes differ, by one with sizes between
+    Launches of a kernel with the same block, null pointers, dtypes and arrays in common memory belong together.
+    A kernel is refuted by a launch that was seen, or, where their sizes differ, by one with sizes between
     theirs that follows the formulas that fit all of them. Proofs that are ``known`` are not made again, and new ones
     are added to them. ``facts`` are about elements, by parameter.
     Raises MissingToolError without Z3.
