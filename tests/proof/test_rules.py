@@ -72,7 +72,7 @@ RULES = (
     Rule("state._pending", "if all(one == several[0] for one in several):\n        return several[0]",
          "return min(several, key=len)", "copied_on_one_path", COPIED),
     Rule("copies.copy_step", "if reads != FALSE", "if False", "copied_from_outside", {"x": "float32[64 * 4 - 1]"}),
-    Rule("copies.copy_step", 'found += accesses(thread, statement, operands[0], width, state, guard, _WRITE, "shared")',
+    Rule("copies.copy_step", 'found += accesses(thread, statement, operands[0], width, state, guard, _WRITE)',
          "pass", "copied_to_outside", {"x": "float32[64 * 4]"}),
     Rule("memory.accesses_at", "thread.endanger(", "str(", "read_before_waiting", COPIED),
     Rule("head_copies.HeadCopies.kept", "following = ", "return True\n    following = ", "copies_over_rounds", COPIED,

@@ -40,7 +40,7 @@ ANY = "any"
 
 
 class AccessMode(NamedTuple):
-    """The way in which an instruction accesses memory; see `ThreadAccess`."""
+    """The way in which an instruction accesses memory; see `ThreadAccess`. ``space`` is the state space, "" for any."""
 
     writes: bool
     strong: bool = False
@@ -49,6 +49,7 @@ class AccessMode(NamedTuple):
     landing: tuple[Ring, Term] | None = None
     clipped: bool = False
     align: int = 0
+    space: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,7 +65,7 @@ def use_mbarrier(
 ) -> None:  # fmt: skip
     """Note that a statement uses an mbarrier, so that nothing else may write there meanwhile."""
     mode = copied._replace(writes=True, strong=True) if copied else _PLAIN if plain else _COUNTED
-    accesses(thread, statement, operand, BARRIER_BYTES, state, guard, mode, _space(statement))
+    accesses(thread, statement, operand, BARRIER_BYTES, state, guard, mode._replace(space=_space(statement)))
 
 
 def _space(statement: Statement) -> str:

@@ -12,7 +12,8 @@ from workbench.proof.thread import Thread
 from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement, parse_number
 
-_READ, _WRITE = AccessMode(writes=False, copy=True), AccessMode(writes=True, copy=True)
+_READ = AccessMode(writes=False, copy=True, space="global")
+_WRITE = AccessMode(writes=True, copy=True, space="shared")
 
 
 def copy_step(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
@@ -44,6 +45,6 @@ def copy_step(thread: Thread, statement: Statement, operands: list[str], state: 
             reads = both(guard, negation(zero(given)))
     found = []
     if reads != FALSE:
-        found += accesses(thread, statement, operands[1], width, state, reads, _READ, "global")
-    found += accesses(thread, statement, operands[0], width, state, guard, _WRITE, "shared")
+        found += accesses(thread, statement, operands[1], width, state, reads, _READ)
+    found += accesses(thread, statement, operands[0], width, state, guard, _WRITE)
     state.queues[COPIES] = state.queues[COPIES].with_open(tuple((TRUE, one) for one in found))

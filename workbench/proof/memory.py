@@ -116,16 +116,15 @@ def space_in(statement: Statement) -> str:
 
 
 def accesses(
-    thread: Thread, statement: Statement, operand: str, width: int, state: State, guard: Predicate, mode: AccessMode,
-    space: str,
+    thread: Thread, statement: Statement, operand: str, width: int, state: State, guard: Predicate, mode: AccessMode
 ) -> list[ThreadAccess]:  # fmt: skip
     """Return, and record, what one operand of a statement accesses, an access for each array that it may be.
 
-    ``width`` is the size of the access in bytes, ``space`` as in `places_of`.
+    ``width`` is the size of the access in bytes, the mode's space as in `places_of`.
     """
     state.touched = True
     try:
-        places = places_of(thread, statement, operand, state, space)
+        places = places_of(thread, statement, operand, state, mode.space)
     except Unknown:
         if thread.exact:
             raise
@@ -138,7 +137,7 @@ def accesses_at(
     mode: AccessMode,
 ) -> list[ThreadAccess]:  # fmt: skip
     """Return, and record, accesses to places in arrays, each under its condition."""
-    writes, strong, copy, proxy, landing, clipped, align = mode
+    writes, strong, copy, proxy, landing, clipped, align, _ = mode
     if writes and any(_space(thread, base) == "const" for _, base, _ in places):
         raise Unknown(statement, "a write to constant memory")
     found = []
@@ -180,8 +179,8 @@ def move(thread: Thread, statement: Statement, operands: list[str], state: State
     atomic = name in ("atom", "red")
     found = accesses(
         thread, statement, operands[0 if first else 1], size * count, state, guard,
-        AccessMode(writes=first or atomic, strong=atomic or any(one in _STRONG for one in parts)),
-        space_in(statement),
+        AccessMode(writes=first or atomic, strong=atomic or any(one in _STRONG for one in parts),
+                   space=space_in(statement)),
     )  # fmt: skip
     if first:
         if name == "st":
