@@ -238,12 +238,19 @@ extern "C" __global__ void over_the_next(float4* out) {
 }
 
 extern "C" __global__ void repeated_stores(float* out, const float* x, int n) {  // as Triton's, whose threads may repeat a store
-  __shared__ float part[32];
-  unsigned to = SHARED(part + threadIdx.x % 32);
+  unsigned to;
+  asm volatile(".shared .align 4 .b8 global_smem[128]; mad.lo.u32 %0, %1, 4, global_smem;" : "=r"(to) : "r"(threadIdx.x % 32));
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x[0]) : "memory");
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x[1]) : "memory");
   __syncthreads();
-  if (threadIdx.x < 32) out[threadIdx.x] = part[threadIdx.x];
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(to) : "memory");
+  if (threadIdx.x < 32) out[threadIdx.x] = v;
+}
+
+extern "C" __global__ void stored_by_no_replicas(float* out) {  // as another compiler's that uses LLVM
+  __shared__ float part[32];
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(SHARED(part + threadIdx.x % 32)), "f"((float)threadIdx.x) : "memory");
 }
 
 extern "C" __global__ void scattered(float* out, const int* index) { out[index[threadIdx.x]] = 1.f; }
@@ -387,3 +394,135 @@ extern "C" __global__ void near_a_reciprocal(float* out) {  // 21,846 / 2**16 is
 }
 
 extern "C" __global__ void digits_that_overlap(float* out) { out[threadIdx.x % 16 * 3 + threadIdx.x / 16 * 8] = 1.f; }
+
+extern "C" __global__ void sum_of_a_cluster(int* out) {  // of a launch without clusters, so of a block
+  asm volatile("red.relaxed.cluster.global.add.s32 [%0], 1;" ::"l"(out) : "memory");
+}
+
+extern "C" __global__ void stored_elsewhere(float* out) {
+  asm volatile("st.shared.f32 [%0], 0f00000000;" ::"l"(out + threadIdx.x) : "memory");
+}
+
+extern "C" __global__ void not_generic(float* out) {
+  __shared__ float part[64];
+  asm volatile("{.reg .b64 a; mov.b64 a, %0; red.add.f32 [a], 0f00000000;}" ::"l"(__cvta_generic_to_shared(part)) : "memory");
+}
+
+extern "C" __global__ void half_an_address(float* out) {
+  asm volatile("{.reg .b32 a; .reg .b64 b; cvt.u32.u64 a, %0; cvt.u64.u32 b, a; st.global.f32 [b], 0f00000000;}"
+               ::"l"(out + threadIdx.x) : "memory");
+}
+
+extern "C" __global__ void without_a_place(float* out, const int4* x) {  // 0, 22, 44, 66
+  int v;
+  asm volatile("{.reg .b32 a; ld.global.nc.v4.u32 {a, _, _, %0}, [%1];}" : "=r"(v) : "l"(x + threadIdx.x));
+  atomicAdd(out + v, 1.f);
+}
+
+extern "C" __global__ void bytes_without_a_sign(float* out, const unsigned char* x) {  // elements are at least -1
+  int v = x[threadIdx.x];
+  atomicAdd(out + v, 1.f);
+}
+
+extern "C" __global__ void declared_outside(float* out) {  // a launch without dynamic memory
+  asm volatile("{.extern .shared .align 4 .b8 part[256]; red.shared.add.f32 [part], 0f00000000;}" ::: "memory");
+}
+
+extern "C" __global__ void vectors_of_its_own(float* out) {
+  asm volatile("{.local .align 4 .b8 part[16]; .reg .f32 v; mov.f32 v, 0f00000000; st.local.v4.f32 [part], {v, v, v, v};}" ::: "memory");
+}
+
+extern "C" __global__ void barrier_under_a_guard(float* out, const float* x, int n) {
+  __shared__ float part[64];
+  int t = threadIdx.x;
+  part[t] = x[t];
+  asm volatile("{.reg .pred p; setp.gt.s32 p, %0, 3; @p bar.sync 0;}" ::"r"(n) : "memory");
+  out[t] = part[63 - t];
+}
+
+extern "C" __global__ void copied_in_a_warp(float* out, const float* x) {
+  __shared__ __align__(16) float stage[32 * 4];
+  int t = threadIdx.x;
+  COPY(stage + t * 4, x + t * 4);
+  COMMIT;
+  __syncwarp();
+  out[t] = stage[(t ^ 1) * 4];
+  WAIT(0);
+}
+
+extern "C" __global__ void other_predicate(float* out) {
+  int v;
+  asm volatile("{.reg .pred p; setp.lt.u32 _|p, %1, 32; mov.b32 %0, %1; @!p mov.b32 %0, 0;}" : "=r"(v) : "r"(threadIdx.x));
+  atomicAdd(out + v, 1.f);
+}
+
+extern "C" __global__ void high_half_of_a_clock(float* out) {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  atomicAdd(out + (now >> 32), 1.f);
+}
+
+extern "C" __global__ void from_half_on(float* out, int n) {
+  unsigned v;
+  asm volatile("{.reg .pred p; .reg .b32 end; mad.lo.u32 end, %1, 4, 3000000000; mov.b32 %0, 3000000000;"
+               "$L: add.u32 %0, %0, 4; setp.lt.u32 p, %0, end; @p bra $L;}" : "=&r"(v) : "r"(n));
+  out[threadIdx.x + 1] = v;
+}
+
+extern "C" __global__ void shifted_by_a_sum(float* out) {  // by 2**32 + 3
+  unsigned v;
+  asm volatile("{.reg .b32 c; mov.b32 c, 0x80000000; add.u32 c, c, c; add.u32 c, c, 3; shl.b32 %0, %1, c;}" : "=r"(v) : "r"(threadIdx.x));
+  atomicAdd(out + v, 1.f);
+}
+
+extern "C" __global__ void many_bits(float* out) {
+  unsigned v;
+  asm volatile("{.reg .b32 c; mov.b32 c, -1; bfe.u32 %0, %1, 3, c;}" : "=r"(v) : "r"(threadIdx.x));
+  atomicAdd(out + v, 1.f);
+}
+
+extern "C" __global__ void vectors_of_32_bytes(float* out) {
+  asm volatile("{.reg .b64 v; mov.b64 v, 0; st.global.v4.b64 [%0], {v, v, v, v};}" ::"l"(out + threadIdx.x * 8) : "memory");
+}
+
+extern "C" __global__ void two_of_one_name(float* out) {
+  asm volatile("{.shared .align 4 .b8 part[8]; red.shared.add.f32 [part + 4], 0f00000000;}" ::: "memory");
+  asm volatile("{.shared .align 4 .b8 part[4]; red.shared.add.f32 [part + 4], 0f00000000;}" ::: "memory");
+}
+
+extern "C" __global__ void policy_as_a_number(float* out) {
+  unsigned long long v = 0;
+  asm volatile("mov.b64 %0, 0; createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(v));
+  atomicAdd(out + (v ? 64 : 0), 1.f);
+}
+
+extern "C" __global__ void ended_in_a_loop(float* out, const float* x, int n) {
+  __shared__ float part[64];
+  int t = threadIdx.x;
+  part[t] = 0.f;
+#pragma unroll 1
+  for (int k = 0; k < n; ++k)
+    if (x[k % 64] == t) return;
+  __syncthreads();
+  out[t] = part[63 - t];
+}
+
+extern "C" __global__ void byte_of_an_address(float* out) {  // of an array that begins behind 256 bytes
+  __shared__ float before[64], part[64];
+  before[threadIdx.x] = 0.f;
+  asm volatile("{.reg .b16 a; .reg .b32 b; cvt.u8.u32 a, %0; cvt.u32.u16 b, a; red.shared.add.f32 [b], 0f00000000;}"
+               ::"r"(SHARED(part)) : "memory");
+}
+
+extern "C" __global__ void generic_under_a_mask(float* out) {
+  __shared__ __align__(16) float part[64];
+  asm volatile("{.reg .b64 a; and.b64 a, %0, 0x3FFFF; red.add.f32 [a], 0f00000000;}" ::"l"(part) : "memory");
+}
+
+extern "C" __global__ void seventeenth_barrier(float* out) { asm volatile("bar.sync 16;" ::: "memory"); }
+
+__constant__ float table[64];
+
+extern "C" __global__ void stored_to_a_constant(float* out) {
+  asm volatile("st.f32 [%0], 0f00000000;" ::"l"(table + threadIdx.x) : "memory");
+}

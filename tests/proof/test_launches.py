@@ -8,6 +8,7 @@ import torch
 import workbench as wb
 from workbench.analysis.device_models import device_model
 from workbench.analysis.launches import Launches
+from workbench.analysis.seen_launches import PassedArray, SeenLaunch
 from workbench.analysis.watching import Watch, watch, watched
 
 pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
@@ -41,6 +42,13 @@ extern "C" __global__ void repeated(float *x, const float *w, int n, int cols) {
     int i = I;
     if (i < n) x[i] *= w[i % cols];
 }
+extern "C" __global__ void fours(float4 *out, const float4 *x, int n) { int i = I; if (i < n) out[i] = x[i]; }
+extern "C" __global__ void mirrored(float *out, const float *x, int n) { int i = I; if (i < n) out[i] = x[n - 1 - i]; }
+extern "C" __global__ void filled(float *out, int n) {
+    extern __shared__ float whole[];
+    whole[threadIdx.x] = threadIdx.x;
+    if (threadIdx.x < n) out[threadIdx.x] = whole[threadIdx.x];
+}
 extern "C" __global__ void stepped(float *x, int n, int step) { int i = I; if (i < n) x[i] += step; }
 """
 
@@ -54,7 +62,7 @@ def module():
 def proved():
     """Prove what a function launches; the only kernel's verdict."""
 
-    def prove(launch):
+    def prove(launch, of=1):
         launches = Launches()
         before = watched()
         watch(Watch(launches, device_model("h200"), seen=launches.seen))
@@ -62,8 +70,9 @@ def proved():
             launch()
         finally:
             watch(before)
-        (found,) = prove_launches(launches.seen.take())
-        return found
+        found = prove_launches(launches.seen.take())
+        assert len(found) == of
+        return found[0] if of == 1 else found
 
     return prove
 
@@ -84,6 +93,55 @@ def test_what_every_launch_divides_is_a_precondition_and_not_a_refutation(module
     assert (found.status, found.scope) == ("proved", "sizes like those launched"), found
     assert "n % 256 == 0" in found.proof.preconditions
     assert found.remark.startswith("refuted: line 5 reads x out of bounds (n = 1")
+
+
+@pytest.mark.parametrize(("skipped", "status"), [(16, "proved"), (4, "unknown")])
+def test_an_array_that_begins_between_two_vectors_is_not_proved(module, skipped, status):
+    out, x = (PassedArray((at << 20) + skipped, 1024, "float32", (256,)) for at in (1, 2))
+    (found,) = prove_launches([SeenLaunch(module.fours.compiled, (1, 1, 1), (64, 1, 1), 0, (out, x, 64))])
+    assert found.status == status, found
+
+
+def test_launches_with_less_dynamic_memory_count(module):
+    def launch(n, shared):
+        array = PassedArray(1 << 20, 4 * n, "float32", (n,))
+        return SeenLaunch(module.filled.compiled, (1, 1, 1), (64, 1, 1), shared, (array, n))
+
+    (found,) = prove_launches([launch(40, 256), launch(60, 250)])
+    assert found.status == "refuted", found
+    (found,) = prove_launches([launch(40, 256), launch(60, 300)])
+    assert found.status == "proved", found
+
+
+def test_launches_with_narrower_elements_are_not_taken_for_others(module):
+    def launch(n, size, dtype):
+        arrays = (PassedArray(at << 20, size * n, dtype, (n,)) for at in (1, 2))
+        return SeenLaunch(module.add.compiled, (1, 1, 1), (64, 1, 1), 0, (*arrays, n))
+
+    wide, narrow = prove_launches([launch(60, 4, "float32"), launch(40, 2, "float16")])
+    assert (wide.status, narrow.status) == ("proved", "refuted"), narrow
+
+
+def test_a_launch_with_a_null_pointer_is_not_taken_for_one_with_an_array(module):
+    def launch(n, x):
+        array = PassedArray(1 << 20, 4 * n, "float32", (n,))
+        return SeenLaunch(module.add.compiled, (1, 1, 1), (64, 1, 1), 0, (array, x, n))
+
+    there, null = prove_launches([launch(60, PassedArray(1 << 21, 240, "float32", (60,))), launch(40, None)])
+    assert there.status == "proved", there
+    assert null.status == "unknown", null
+
+
+def test_a_launch_in_place_is_not_taken_for_one_with_two_arrays(module, proved):
+    x = vector(64)
+
+    def launch():
+        module.mirrored(1, 64, vector(64), x, 64)
+        module.mirrored(1, 64, x, x, 64)
+
+    apart, in_place = proved(launch, of=2)
+    assert apart.status == "proved", apart
+    assert in_place.status != "proved", in_place
 
 
 def test_arrays_that_follow_no_formula_leave_each_launch_alone(module, proved):

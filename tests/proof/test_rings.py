@@ -16,6 +16,7 @@ pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
 from test_rules import changed
 
 from workbench.proof.family import Family
+from workbench.proof.kept import key_of
 from workbench.proof.proving import HIGHEST, attempt
 from workbench.proof.solver import Effort
 
@@ -119,6 +120,14 @@ def test_rows_that_a_product_reads_are_in_bounds_only_with_a_broken_rule():
 def test_what_another_role_stores_is_not_followed():
     proof = wb.prove(module(1).told, grid=1, block=128, args={"out": "float32[2]"})
     assert proof.properties["bounds"] != "proved", proof
+
+
+def test_a_verdict_is_kept_for_the_boxes_and_layouts_of_its_maps():
+    kernel, keys = module().tile_ring.compiled, set()
+    for mapped in (MATRIX, MATRIX.replace("16]", "8]"), MATRIX.replace("])", "], swizzle=64)")):
+        family = Family(kernel, 1, 160, {"out": "float32[128]", "x": mapped})
+        keys.add(key_of(kernel.ptx, kernel.name, family.specification(), 1))
+    assert len(keys) == 3
 
 
 def test_a_text_that_is_no_tensor_map():

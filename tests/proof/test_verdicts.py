@@ -229,6 +229,8 @@ def test_what_is_not_modelled_is_unknown_with_its_line(name, args, why):
     ({"grid": "n / 2"}, "n / 2"),
     ({"facts": "n + 1"}, "a comparison"),
     ({"facts": ["n < 5", "n > 7"]}, "contradict each other"),
+    ({"facts": {"x": "v < 0, v >= n"}, "args": {"x": "int32[n]"}}, "a fact that holds for some element"),
+    ({"facts": {"x": "0 <= v < n"}}, "a tensor of whole numbers"),
     ({"facts": {"w": "distinct"}}, "a tensor 'w'"),
     ({"facts": {"x": "v + 1"}}, "a comparison of v"),
     ({"facts": {"x": "apart by n"}}, "a tensor of as many elements: z, x, y"),
@@ -242,6 +244,12 @@ def test_wrong_arguments_are_refused(changes, message):
     given = {"grid": "cdiv(n, 256)", "block": 256, "args": dict.fromkeys("xyz", "float32[n]")}
     with pytest.raises(wb.WorkbenchError, match=re.escape(message)):
         wb.prove(module().add, **given | changes)
+
+
+def test_sizes_above_those_of_the_preconditions_are_not_proved_by_their_contradiction():
+    large = FAMILIES["add"] | {"facts": "n >= 2**30"}
+    assert "n < 2**30" not in str(wb.prove(module().add, **large))
+    assert not wb.prove(module(1).add, **large, run=False).ok
 
 
 def test_a_shared_array_that_is_aligned_by_luck_is_not_proved():

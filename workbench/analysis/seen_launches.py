@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 import threading
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 MOST_OF_A_KERNEL = 16
 """Different launches that are kept of one kernel; of further ones only the number."""
+
+ALIGNMENT = 16
+"""Bytes of whose multiples it matters whether an array begins there."""
 
 RESERVED = frozenset({"cdiv", "min", "max", "next_power_of_2", "v", "i", "distinct"})
 """Names that mean something else in the formulas and facts of a proof."""
@@ -52,13 +56,27 @@ class SeenLaunch:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Key that launches share which differ in addresses and in numbers that are not whole."""
+        """Key that launches share which differ in places of memory and in numbers that are not whole."""
         shown = [one if isinstance(one, int | None) else _shape_of(one) for one in self.values]
-        return self.kernel.key, self.grid, self.block, self.shared_bytes, *shown
+        return self.kernel.key, self.grid, self.block, self.shared_bytes, self.arrangement, *shown
+
+    @property
+    def arrangement(self) -> tuple[object, ...]:
+        """Kinds of the values, and pairs of arrays with common memory and the bytes from one to the other."""
+        kinds = (one.dtype if isinstance(one, PassedArray) else type(one) for one in self.values)
+        arrays = [(at, one) for at, one in enumerate(self.values) if isinstance(one, PassedArray)]
+        overlaps = (
+            (at, to, other.address - one.address)
+            for (at, one), (to, other) in itertools.combinations(arrays, 2)
+            if one.address < other.address + other.bytes and other.address < one.address + one.bytes
+        )
+        return *kinds, *overlaps
 
 
 def _shape_of(value: float | bytes | PassedArray) -> tuple[object, ...]:
-    return (value.bytes, value.dtype, value.shape) if isinstance(value, PassedArray) else ()
+    if not isinstance(value, PassedArray):
+        return ()
+    return value.bytes, value.dtype, value.shape, value.address % ALIGNMENT
 
 
 class SeenLaunches:

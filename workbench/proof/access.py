@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from workbench.proof.clocks import NO_COUNTS, Ring, ThreadCounts
-from workbench.proof.conditions import Predicate, both, substituted
+from workbench.proof.conditions import FALSE, Predicate, both, substituted
 from workbench.proof.terms import Atom, Term
 from workbench.ptx.parse import Statement
 
@@ -26,12 +26,21 @@ class Epoch(NamedTuple):
 
 
 Epochs = tuple[Epoch, ...]
+
+
+def following(before: Epochs, barrier: Epoch, others: Predicate) -> Epochs:
+    """Return the intervals behind a barrier; the ``others``, which do not take it, stay in the ones before."""
+    if others == FALSE:
+        return (barrier,)
+    return (barrier, *(one._replace(when=both(others, one.when)) for one in before))
+
+
 ANY = "any"
 """Place of an epoch that may be every other."""
 
 
 class AccessMode(NamedTuple):
-    """The way in which an instruction accesses memory; see `ThreadAccess`."""
+    """The way in which an instruction accesses memory; see `ThreadAccess`. ``space`` is the state space, "" for any."""
 
     writes: bool
     strong: bool = False
@@ -40,6 +49,7 @@ class AccessMode(NamedTuple):
     landing: tuple[Ring, Term] | None = None
     clipped: bool = False
     align: int = 0
+    space: str = ""
 
 
 @dataclass(frozen=True, eq=False)

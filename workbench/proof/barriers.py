@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.proof.access import AccessMode
 from workbench.proof.clocks import BARRIER_BYTES, EXPECTED, MADE, WAITED, BarrierUse, Ring
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both
-from workbench.proof.memory import accesses, address_of, arrays_of
+from workbench.proof.memory import accesses, places_of, space_in
 from workbench.proof.state import State
 from workbench.proof.terms import Term, term
 from workbench.proof.thread import Thread
@@ -13,6 +13,7 @@ from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
 
 _PLAIN, _COUNTED = AccessMode(writes=True), AccessMode(writes=True, strong=True)
+_BARRIERS = 16
 LARGEST_EXPECTED = (1 << 20) - 1
 
 
@@ -64,7 +65,12 @@ def use_mbarrier(
 ) -> None:  # fmt: skip
     """Note that a statement uses an mbarrier, so that nothing else may write there meanwhile."""
     mode = copied._replace(writes=True, strong=True) if copied else _PLAIN if plain else _COUNTED
-    accesses(thread, statement, operand, BARRIER_BYTES, state, guard, mode)
+    accesses(thread, statement, operand, BARRIER_BYTES, state, guard, mode._replace(space=_space(statement)))
+
+
+def _space(statement: Statement) -> str:
+    """Return the state space of the mbarrier of a statement: that of a copy is in shared memory."""
+    return "shared" if statement.opcode.startswith("cp.") else space_in(statement)
 
 
 def event(
@@ -75,7 +81,7 @@ def event(
         return None
     places = [
         (base, offset)
-        for when, base, offset in arrays_of(statement, address_of(thread, statement, operand, state))
+        for when, base, offset in places_of(thread, statement, operand, state, _space(statement))
         if both(state.path, guard, when) != FALSE
     ]
     if len(places) != 1:
@@ -114,6 +120,8 @@ def count_barrier(
     threads = given[1].constant if given[1] is not None else thread.specification.threads
     if number is None or threads is None or (len(operands) > 1 and given[1] is None):
         raise Unknown(statement, "a barrier whose number or threads are not numbers")
+    if not 0 <= number < _BARRIERS or (given[1] is not None and threads % 32):
+        raise Unknown(statement, "a barrier that a block does not have, or of parts of warps")
     ring = thread.role.bars.get(number)
     if thread.role.known and ring is None:
         raise Unknown(statement, "a barrier that the proof did not meet before")

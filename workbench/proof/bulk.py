@@ -59,8 +59,9 @@ def bulk_step(thread: Thread, statement: Statement, operands: list[str], state: 
             thread, statement, places, element, state, guard, copied._replace(clipped=True, align=element)
         )
     else:
-        found = accesses(thread, statement, outside, width, state, guard, copied)
-    found += accesses(thread, statement, inside, width, state, guard, copied._replace(writes=loads, align=align))
+        found = accesses(thread, statement, outside, width, state, guard, copied._replace(space="global"))
+    read = copied._replace(writes=loads, align=align, space="shared")
+    found += accesses(thread, statement, inside, width, state, guard, read)
     if not loads:
         state.queues[STORES] = state.queues[STORES].with_open(tuple((TRUE, one) for one in found))
         return None

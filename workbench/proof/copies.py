@@ -12,7 +12,8 @@ from workbench.proof.thread import Thread
 from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement, parse_number
 
-_READ, _WRITE = AccessMode(writes=False, copy=True), AccessMode(writes=True, copy=True)
+_READ = AccessMode(writes=False, copy=True, space="global")
+_WRITE = AccessMode(writes=True, copy=True, space="shared")
 
 
 def copy_step(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:

@@ -47,9 +47,10 @@ def _pointer(thread: Thread, value: Term) -> tuple[str, Term, int] | None:
     keys = [key for key in value.parts if is_pointer(Term({key: 1}))]
     if len(keys) != 1 or len(keys[0]) != 1 or value.parts[keys[0]] != 1 or keys[0][0].kind != "pointer":
         return None
-    base = keys[0][0].name
+    base, offset = keys[0][0].name, value - Term({keys[0]: 1})
+    generic = any(atom.kind == "window" for atom in offset.deps)
     align = alignment(thread, base)
-    return (base, value - Term({keys[0]: 1}), align) if align > 1 else None
+    return (base, offset, align) if align > 1 and not generic else None
 
 
 def is_address(value: Term) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from workbench.base.element_types import PTX_BYTES
-from workbench.proof.access import Epoch, Meeting, ThreadAccess
+from workbench.proof.access import Epoch, Meeting, ThreadAccess, following
 from workbench.proof.barriers import count_barrier, fence_step, mbarrier_step
 from workbench.proof.clocks import BarrierUse, Role
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, choice, conjuncts, either, negation, zero
@@ -33,12 +33,13 @@ _MOST_BLOCKS = 4_000
 _MOST_RUNS = 6
 """Executions of the whole kernel, each of which knows more about memory than the one before."""
 _NOTHING = frozenset((
-    "membar", "prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "createpolicy",
-    "discard", "applypriority",
+    "membar", "prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "applypriority",
 ))  # fmt: skip
 """Instructions that matter neither to addresses nor to the order of accesses here."""
 _MOVES = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix")
 _OPAQUE = ("clock", "clock64", "globaltimer", "globaltimer_lo", "smid", "warpid", "nwarpid", "nsmid", "gridid")
+_WIDE = ("clock64", "globaltimer", "gridid")
+"""Special registers of 64 bits."""
 Exits = list[tuple[int, State]]
 
 
@@ -215,7 +216,8 @@ class Execution(Records):
         elif name in WITHOUT_MEMORY:
             results = self.graph.registers(operands[0]) if operands else []
             operation = Operation(self, statement, operands, state, statement.opcode.split("."))
-            value = computed(operation) if len(results) == 1 else None
+            alone = len(results) == 1 and "|" not in operands[0]
+            value = computed(operation) if alone else None
             for register in results:
                 self.assign(statement, state, register, value, guard)
         else:
@@ -239,7 +241,6 @@ class Execution(Records):
         parts = statement.opcode.split(".")
         if "arrive" in parts or "cluster" in parts:
             raise Unknown(statement, f"{statement.opcode} is not modelled")
-        here = (Epoch(TRUE, statement.start, self.rounds),)
         lanes = "warp" in parts
         if lanes:
             whole = parse_number(operands[0])
@@ -252,11 +253,12 @@ class Execution(Records):
         if not lanes:
             count_barrier(self, statement, operands, state, guard)
         self._together(statement, both(state.reach, guard), lanes=lanes)
-        state.lane_epochs = here
+        here, others = Epoch(guard, statement.start, self.rounds), negation(guard)
+        state.lane_epochs = following(state.lane_epochs, here, others)
         if not lanes:
-            state.epochs = here
-            for when, copy in state.pending if not self.role.known else ():
-                self.record(copy.lasting(when, state.path, state.epochs, state.lane_epochs))
+            state.epochs = following(state.epochs, here, others)
+        for when, copy in state.pending if not self.role.known else ():
+            self.record(copy.lasting(when, state.path, state.epochs, state.lane_epochs))
 
     def keep(self, access: ThreadAccess, values: tuple[Value, ...]) -> None:
         """Keep the values of the elements that an access stores, in an exact run."""
@@ -340,7 +342,8 @@ class Execution(Records):
         if name == "WARP_SZ":
             return term(32)
         if name in _OPAQUE or name.startswith("lanemask") or name == "laneid":
-            return self.fresh(statement, name, 0, 31 if name == "laneid" else (1 << 32) - 1)
+            bits = 5 if name == "laneid" else 64 if name in _WIDE else 32
+            return self.fresh(statement, name, 0, (1 << bits) - 1)
         raise Unknown(statement, f"%{name} is not modelled")
 
     def fresh(self, statement: Statement, name: str, low: int, high: int) -> Term:

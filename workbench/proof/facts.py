@@ -70,6 +70,10 @@ class DataFact:
             if not isinstance(one, Predicate):
                 raise ArgumentError(where, repr(part), "distinct, or a comparison of v", f"Write as {_EXAMPLE}.")
             conditions.append(one)
+        for one in (tensor, lengths or tensor):
+            if not one.dtype.startswith(("int", "uint", "bool")):
+                got, allowed = f"{one.name} of {one.dtype}", "a tensor of whole numbers"
+                raise ArgumentError(where, got, allowed, "Kernels may read the bits of floats.")
         whole = both(*conditions) if conditions else TRUE
         first, second = index.atom, value.atom
         assert first is not None

@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +54,8 @@ class Family:
     Formulas may name tensors, ``x.shape[0]``, and the grid may be a function of sizes and tensors by their names.
     The name of another parameter that is a tensor stands for the same memory. A parameter without an argument is a size
     of its own name, or any value if it is not a whole number. Instead of all that,
-    ``later`` makes the launch of ``symbols``, which are sizes with their least values.
+    ``later`` makes the launch of ``symbols``, which are sizes with their least values. ``aligned`` has the multiples of
+    bytes at which tensors begin, where these are below 16.
     """
 
     kernel: CompiledKernel
@@ -65,6 +66,7 @@ class Family:
     shared_bytes: Any = 0
     symbols: Mapping[str, int | None] = field(default_factory=dict)
     later: Callable[[Mapping[str, Term]], Launched] | None = None
+    aligned: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def module(self) -> ParsedModule:
@@ -78,7 +80,7 @@ class Family:
 
 class _Reader:
     def __init__(self, family: Family):
-        self.kernel, self.arena = family.kernel, Arena()
+        self.kernel, self.arena, self.aligned = family.kernel, Arena(), family.aligned
         self.size_facts, self.data_facts = split_facts(family.facts)
         self.sizes: dict[str, Term] = {}
         if family.later is not None:
@@ -221,7 +223,8 @@ class _Reader:
             if mapped is not None:
                 values.append(self._map(made, one, mapped))
             elif tensor is not None:
-                made.tensors[tensor.name] = tensor  # two parameters may get one tensor
+                align = self.aligned.get(tensor.name, tensor.align)
+                made.tensors[tensor.name] = replace(tensor, align=align)  # two parameters may get one tensor
                 values.append(self.arena.atom("pointer", tensor.name))
             elif one.pointer or (given is None and one.name in self.given):
                 values.append(term(0) if one.name in self.given else self.arena.atom("pointer", one.name))

@@ -78,7 +78,8 @@ class Graph:
             elif isinstance(item, PtxDeclaration):
                 self._declare(item, scopes)
             elif isinstance(item, PtxVariable):
-                self.variables[item.name] = item
+                if self.variables.setdefault(item.name, item) is not item and item.space != "param":
+                    raise Unknown(None, f"two variables of the name {item.name}")
             elif isinstance(item, Label):
                 if blocks[-1].statements:
                     blocks.append(CodeBlock())

@@ -75,10 +75,11 @@ def _described(made: Specification) -> list[Any]:
          atoms.plain(one.condition(index, value)), atoms.plain(one.value(index)), atoms.plain(one.length(index))]
         for name, one in made.data.items()
     ]  # fmt: skip
-    tensors = [[name, one.dtype, one.element, atoms.plain(one.shape)] for name, one in made.tensors.items()]
+    maps = [[name, one.box, sorted(one.options.items())] for name, one in made.maps.items()]
+    tensors = [[name, one.dtype, one.element, one.align, atoms.plain(one.shape)] for name, one in made.tensors.items()]
     launch = [made.block, made.launches, made.repeats, made.stated, list(map(repr, made.stand_ins))]
     terms = [made.grid, made.arguments, made.shared_bytes, tuple(made.sizes.values()), tuple(made.facts)]
-    return [launch, atoms.plain(tuple(terms)), list(made.sizes), tensors, data, atoms.found]
+    return [launch, atoms.plain(tuple(terms)), list(made.sizes), tensors, maps, data, atoms.found]
 
 
 class _Atoms:

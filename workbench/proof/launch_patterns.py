@@ -16,7 +16,7 @@ from functools import cached_property
 from workbench.analysis.seen_launches import PassedArray, SeenLaunch
 from workbench.proof.family import Family
 from workbench.proof.launch_formulas import NAME, SizeFormulas, evaluated, renamed, unused
-from workbench.proof.tensors import TensorArgument, bytes_of
+from workbench.proof.tensors import ALIGNMENT, TensorArgument, bytes_of
 from workbench.proof.terms import term
 from workbench.proof.unknown import Unknown
 
@@ -143,7 +143,8 @@ class LaunchPattern:
         for at, launch in enumerate(self.launches):
             args: dict[str, object] = {one.name: self._fixed(one.name, at) for one in self.parameters}
             fixed = {name: str(values[at]) for name, values in self.numbers.items()}
-            family = Family(self.kernel, launch.grid, launch.block, args, self._known(args, ()), launch.shared_bytes)
+            known, shared = self._known(args, ()), launch.shared_bytes
+            family = Family(self.kernel, launch.grid, launch.block, args, known, shared, aligned=self._aligned)
             fixed |= {name: f"{value[at].bytes:,} bytes" for name, value in self.arrays.items()}
             yield Reading(LAUNCHED, family, {}, {"grid": str(launch.grid)} | fixed)
 
@@ -220,9 +221,10 @@ class LaunchPattern:
         facts = dict.fromkeys(one for one in (renamed(fact, tied) for fact in made.facts) if not _is_same(one))
         launch, shared = self.launches[0], self._shared
         fixed_shared = scope == WITHIN and not self.confirmed
-        dynamic = launch.shared_bytes if fixed_shared or not isinstance(shared, str) else renamed(shared, tied)
+        least = min(one.shared_bytes for one in self.launches)
+        dynamic = least if fixed_shared or not isinstance(shared, str) else renamed(shared, tied)
         known = self._known(args, symbols)
-        family = Family(self.kernel, tuple(grid), launch.block, args, (*facts, *known), dynamic)
+        family = Family(self.kernel, tuple(grid), launch.block, args, (*facts, *known), dynamic, aligned=self._aligned)
         return Reading(scope, family, symbols, fixed)
 
     def _known(self, args: Mapping[str, object], symbols: Iterable[str]) -> list[dict[str, str]]:
@@ -377,6 +379,12 @@ class LaunchPattern:
         return next(
             (one for one, values in self.arrays.items() if [value.address for value in values] == addresses), name
         )
+
+    @cached_property
+    def _aligned(self) -> dict[str, int]:
+        """Return the multiples of bytes at which arrays begin that do not all begin at one of 16."""
+        found = {name: math.gcd(ALIGNMENT, *(one.address for one in arrays)) for name, arrays in self.arrays.items()}
+        return {name: align for name, align in found.items() if align < ALIGNMENT}
 
     def _check_overlaps(self) -> None:
         for launch in self.launches:

@@ -164,15 +164,16 @@ def prove_launches(
 ) -> list[LaunchProof]:
     """Prove the kernels of launches that were seen, each for the most general family of launches that can be proved.
 
-    Launches of a kernel with the same block belong together. A kernel is refuted by a launch that was seen, or, where
-    their sizes differ, by one with sizes between theirs that follows the formulas that fit all of them. Proofs
-    that are ``known`` are not made again, and new ones are added to them. ``facts`` are about elements, by parameter.
+    Launches of a kernel with the same block, null pointers, dtypes and arrays in common memory belong together.
+    A kernel is refuted by a launch that was seen, or, where their sizes differ, by one with sizes between
+    theirs that follows the formulas that fit all of them. Proofs that are ``known`` are not made again, and new ones
+    are added to them. ``facts`` are about elements, by parameter.
     Raises MissingToolError without Z3.
     """
     require_solver()
     together: dict[tuple[object, ...], list[SeenLaunch]] = {}
     for one in launches:
-        together.setdefault((one.kernel.key, one.block), []).append(one)
+        together.setdefault((one.kernel.key, one.block, one.arrangement), []).append(one)
     with unwatched():
         prover = _Prover(effort, {} if known is None else known, facts or {})
         return [prover.proved(group) for group in together.values()]
@@ -187,7 +188,15 @@ class _Prover:
     def of(self, reading: Reading, launches: int) -> LaunchProof:
         """Prove one family of launches."""
         family = reading.family
-        key = (family.kernel.key, family.grid, family.block, family.shared_bytes, repr(family.args), repr(family.facts))
+        key = (
+            family.kernel.key,
+            family.grid,
+            family.block,
+            family.shared_bytes,
+            repr(family.args),
+            repr(family.facts),
+            repr(family.aligned),
+        )
         if key not in self.known:
             try:
                 proof = prove_family(family, family.kernel, effort=self.effort, any_data=False)

@@ -308,16 +308,23 @@ class _SymbolicLoop:
             state = self._head()
             path = state.path
             back, leaving = self.run.round(self.block, self.body, state, self.count, apart=True)
-            if not self.run.exact or not back:
+            if not self.run.exact or (not back and self._begins()):
                 return self._outside(leaving)
-            after = self.run.merged(self.block, back)
-            if after.multiplying:
+            after = self.run.merged(self.block, back) if back else None
+            if after is not None and after.multiplying:
                 raise Unknown(self.statement, "products that a round of a loop does not commit")
-            if self._kept(after):
+            if after is not None and self._kept(after):
                 self._agree(path, after)
                 return self._outside(leaving)
             self.run.forget(mark)
         raise Unknown(self.statement, "a loop whose registers match no invariant that holds")
+
+    def _begins(self) -> bool:
+        """Return True if all hypotheses hold in the first round; drop those that do not."""
+        before, path = (self.forms, self.facts), self.start.path
+        self.forms = {name: one for name, one in self.forms.items() if self.at(one, term(0)) == self._first(name)}
+        self.facts = [one for one in self.facts if self.run.holds(path, self.at(one, term(0)))]  # type: ignore[arg-type]
+        return (self.forms, self.facts) == before
 
     def _kept(self, after: State) -> bool:
         """Return True if all hypotheses hold in the first round and are kept by each; drop those that do not."""
@@ -382,12 +389,22 @@ class _SymbolicLoop:
         left = self.start.reach
         graph = self.run.graph
         ways = [target for target, _ in found if not graph.ends(target) and not graph.aborts(target)]
+        if self._may_end([target for target, _ in found]):
+            left = both(left, self._unknown(-1))
         for target, state in found:
             chosen = TRUE if ways[-1:] == [target] else self._unknown(target)
             state.reach = both(left, chosen)
             if target in ways:  # threads that end are not waited for
                 left = both(left, negation(chosen))
         return found
+
+    def _may_end(self, targets: Sequence[int]) -> bool:
+        """Return True if threads that have accessed memory may end in the loop: no barrier orders that."""
+        graph = self.run.graph
+        several = [one for place in self.body for one in graph.blocks[place].statements]
+        ending = any(head(one) in ("ret", "exit") for one in several)
+        ending |= any(graph.ends(target) and not graph.aborts(target) for target in targets)
+        return ending and (self.start.touched or any("[" in one.operands for one in several))
 
     def _unknown(self, target: int) -> Predicate:
         name = f"exit{self.block}-{target}"

@@ -58,6 +58,8 @@ def address_of(thread: Thread, statement: Statement, operand: str, state: State)
     value = thread.value(statement, found[1], state)
     if not isinstance(value, Term) or not is_pointer(value):
         raise Unknown(statement, _origin(thread, value))
+    if PTX_BYTES.get(thread.graph.types.get(found[1], ""), 8) < 8 and has_64_bits(thread, value):
+        raise Unknown(statement, "an address of 64 bits in a register of 32")
     offset = int(found[3], 0) * (-1 if found[2] == "-" else 1) if found[3] else 0
     return value + offset
 
@@ -74,16 +76,55 @@ def _origin(thread: Thread, value: Value) -> str:
     return "an address that was computed from values of memory or in a way that is not modelled"
 
 
+def window(thread: Thread, space: str) -> Term:
+    """Return what ``cvta`` adds to an address of a state space, so that it becomes a generic one."""
+    generic = space.partition("::")[0] in ("shared", "local", "const")
+    return thread.specification.arena.atom("window", space, (), 0, 1 << 60) if generic else term(0)
+
+
+def has_64_bits(thread: Thread, value: Term) -> bool:
+    """Return True for an address of which 32 bits are too few: of global memory, or a generic one."""
+    bases = [atom.name for atom in value.deps if atom.kind == "pointer"]
+    return any(atom.kind == "window" for atom in value.deps) or any(_space(thread, one) == "global" for one in bases)
+
+
+def _space(thread: Thread, base: str) -> str:
+    variable = thread.graph.variables.get(base[1:]) if base.startswith("%") else None
+    return "global" if variable is None else variable.space
+
+
+def places_of(thread: Thread, statement: Statement, operand: str, state: State, space: str) -> list[Place]:
+    """Return the places that an operand may mean, of an instruction for a state space, or for generic addresses ("").
+
+    Raises Unknown for an address that is not known, or of another space.
+    """
+    found = []
+    for when, base, offset in arrays_of(statement, address_of(thread, statement, operand, state)):
+        own = _space(thread, base)
+        offset = offset if space else offset - window(thread, own)
+        if (space and space != own) or any(atom.kind == "window" for key in offset.parts for atom in key):
+            name = base.removeprefix("%")
+            raise Unknown(statement, f"an address in {name}, in {own} memory, that is not of the instruction's space")
+        found.append((when, base, offset))
+    return found
+
+
+def space_in(statement: Statement) -> str:
+    """Return the state space that an opcode names, or an empty text."""
+    parts = [one.partition("::")[0] for one in statement.opcode.split(".")]
+    return next((one for one in parts if one in ("global", "shared", "local", "const")), "")
+
+
 def accesses(
     thread: Thread, statement: Statement, operand: str, width: int, state: State, guard: Predicate, mode: AccessMode
-) -> list[ThreadAccess]:
+) -> list[ThreadAccess]:  # fmt: skip
     """Return, and record, what one operand of a statement accesses, an access for each array that it may be.
 
-    ``width`` is the size of the access in bytes.
+    ``width`` is the size of the access in bytes, the mode's space as in `places_of`.
     """
     state.touched = True
     try:
-        places = list(arrays_of(statement, address_of(thread, statement, operand, state)))
+        places = places_of(thread, statement, operand, state, mode.space)
     except Unknown:
         if thread.exact:
             raise
@@ -96,13 +137,15 @@ def accesses_at(
     mode: AccessMode,
 ) -> list[ThreadAccess]:  # fmt: skip
     """Return, and record, accesses to places in arrays, each under its condition."""
-    writes, strong, copy, proxy, landing, clipped, align = mode
+    writes, strong, copy, proxy, landing, clipped, align, _ = mode
+    if writes and any(_space(thread, base) == "const" for _, base, _ in places):
+        raise Unknown(statement, "a write to constant memory")
     found = []
     for when, base, offset in places:
         path = both(state.path, guard, when)
         if path != FALSE:
             one = ThreadAccess(
-                statement, base, offset, width, path, writes, strong, ".cta" in statement.opcode, copy, state.epochs,
+                statement, base, offset, width, path, writes, strong, _in_block(statement), copy, state.epochs,
                 state.lane_epochs, thread.rounds, *thread.times(state, copy=copy), landing, proxy, clipped,
                 align,
             )  # fmt: skip
@@ -114,6 +157,11 @@ def accesses_at(
                 if pending.base == base and (writes or pending.writes) and not (copy and not writes):
                     thread.endanger(Hazard(one, pending, condition))
     return found
+
+
+def _in_block(statement: Statement) -> bool:
+    """Return True for an operation that is atomic only for threads of a block, or of a cluster, which is one block."""
+    return any(one in ("cta", "cluster") for one in statement.opcode.split("."))
 
 
 def move(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
@@ -131,18 +179,25 @@ def move(thread: Thread, statement: Statement, operands: list[str], state: State
     atomic = name in ("atom", "red")
     found = accesses(
         thread, statement, operands[0 if first else 1], size * count, state, guard,
-        AccessMode(writes=first or atomic, strong=atomic or any(one in _STRONG for one in parts)),
+        AccessMode(writes=first or atomic, strong=atomic or any(one in _STRONG for one in parts),
+                   space=space_in(statement)),
     )  # fmt: skip
     if first:
         if name == "st":
             _keep(thread, statement, operands[1], state, found)
         return
-    for place, register in enumerate(thread.graph.registers(operands[0])):
+    for place, register in destinations(thread, operands[0]):
         value: Value = None
         if name == "ld" and len(found) == 1:
             value = _loaded(thread, found[0], place * size, parts[-1])
             value = in_register(thread, statement, register, value, parts[-1], state)
         thread.assign(statement, state, register, value, guard)
+
+
+def destinations(thread: Thread, operand: str) -> list[tuple[int, str]]:
+    """Return the registers that an operand names, each with its place in a vector; ``_`` takes a place as well."""
+    names = [one.strip() for one in operand.strip().strip("{}").split(",")]
+    return [(place, name) for place, name in enumerate(names) if name in thread.graph.types]
 
 
 def _keep(thread: Thread, statement: Statement, operand: str, state: State, found: list[ThreadAccess]) -> None:
@@ -160,16 +215,16 @@ def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str) -> Valu
     offset = access.offset + shift
     bits = 8 * size
     signed = kind[0] == "s" or size >= 4
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     fact = thread.specification.data.get(access.base)
-    if fact is not None and fact.size == size and not fact.signed:
-        low, high = 0, (1 << bits) - 1
+    if fact is not None and fact.size == size:  # an element as the fact has it, whose bits may be read otherwise
+        signed = fact.signed
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     if all(factor % size == 0 for factor in offset.parts.values()) and thread.constant(access):
         place = quotient(offset, size)
         given = fact.value(place) if fact is not None and fact.size == size and (fact.signed or size >= 4) else None
         if given is not None:  # the access is in bounds, which is proved of all of them
             return given
-        narrow = size < 4 and kind[0] == "s"
+        narrow = size < 4 and signed
         return thread.specification.arena.atom("load", access.base, (place, size, narrow), low, high)
     if access.base.startswith("%") and is_shared(thread, access.base):
         return thread.shared_value(access, shift, size, (low, high))
@@ -199,7 +254,7 @@ def parameter(thread: Thread, statement: Statement, operands: list[str], state: 
     declared, value = thread.entry.parameters[place], thread.specification.arguments[place]
     kind = statement.opcode.rpartition(".")[2]
     size, start = PTX_BYTES[kind], int(found[3] or 0)
-    for i, register in enumerate(thread.graph.registers(operands[0])):
+    for i, register in destinations(thread, operands[0]):
         offset = start + i * size
         whole = value is not None and offset == 0 and size == declared.size
         held: Value = value if whole else None
@@ -218,6 +273,6 @@ def size_of(thread: Thread, base: str) -> Term | None:
     variable = thread.graph.variables.get(base.removeprefix("%"))
     if variable is None:
         return None
-    if variable.size == 0 and variable.space == "shared":
+    if variable.external and variable.space == "shared":
         return thread.specification.shared_bytes
     return term(variable.size) if variable.size else None

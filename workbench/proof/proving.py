@@ -15,8 +15,10 @@ from workbench.ops.declared.variant import DeclaredVariant
 from workbench.ops.selection import op_of, variants_of
 from workbench.ops.variant import Case, Variant
 from workbench.proof.certificate import certificate
+from workbench.proof.conditions import below
 from workbench.proof.evaluation import Values
 from workbench.proof.execution import Execution
+from workbench.proof.facts import DataFact
 from workbench.proof.family import Family, size_limits
 from workbench.proof.kept import keep, kept_proof, key_of
 from workbench.proof.of_ops import OpFamilies
@@ -137,10 +139,14 @@ def prove_family(
         made = family.specification()
     except Unknown as error:
         return Proof(family.kernel.label, UNKNOWN, "", (), dict.fromkeys(PROPERTIES, UNKNOWN), (), (str(error),))
-    if Question(Effort(_EFFORT_WITHOUT), made.data, made.facts).ask([], model=False).contradiction:
+    if _contradictory(made):
         raise ArgumentError(
             "facts", ", ".join(made.stated), "facts that hold for some sizes", "They contradict each other."
         )
+    for name, fact in made.data.items():
+        if not _holds_for_some(made, fact):
+            allowed = "a fact that holds for some element"
+            raise ArgumentError(f"facts[{name!r}]", repr(fact.text), allowed, "Its parts contradict each other.")
     key = key_of(family.kernel.ptx, family.kernel.name, made, effort)
     known = kept_proof(key)
     if known is not None:
@@ -156,9 +162,10 @@ def prove_family(
             examples.append(found if known else replace(found, remark=told))
         return bool(examples) and examples[-1].holds
 
-    best = attempt(family, HIGHEST, Effort(effort), confirmed)
+    highest = next(one for one in range(HIGHEST, -1, -1) if not _contradictory(family.specification(size_limits(one))))
+    best = attempt(family, highest, Effort(effort), confirmed)
     questions, overflow, refuted = best.questions, "", bool(examples) and examples[-1].holds
-    for level in range(HIGHEST if best.proved else 0):
+    for level in range(highest if best.proved else 0):
         fewer = attempt(family, level, Effort(_EFFORT_WITHOUT, models=level == 0), lambda made, failure: True)
         questions += fewer.questions
         if fewer.proved:
@@ -231,6 +238,22 @@ def attempt(
     except OutOfBudget:
         unknown = "the effort is used up: give facts, or a larger effort="
     return ProofAttempt(specification, failures, unknown, effort.questions, proved)
+
+
+def _contradictory(made: Specification) -> bool:
+    """Return True if no sizes keep the preconditions: of them everything would be proved."""
+    return Question(Effort(_EFFORT_WITHOUT), made.data, made.facts).ask([], model=False).contradiction
+
+
+def _holds_for_some(made: Specification, fact: DataFact) -> bool:
+    """Return True if an element may be as a fact says; of others everything would be proved."""
+    bits = 8 * fact.size
+    low = -(1 << bits - 1) if fact.signed else 0
+    index = made.arena.atom("unknown", "any index", (), 0)
+    element = made.arena.atom("unknown", f"any element of {fact.tensor}", (), low, low + (1 << bits) - 1)
+    question = Question(Effort(_EFFORT_WITHOUT), {}, [*made.facts, below(index, fact.count)])
+    question.suppose(fact.condition(index, element))
+    return not question.ask([], model=False).contradiction
 
 
 def _preconditions(made: Specification) -> tuple[str, ...]:

@@ -24,6 +24,9 @@ _TOGETHER = 24
 """Pairs of accesses that are asked about at once; only if the answer is not that none can race, one by one."""
 MOST_FAILURES = 3
 """Counterexamples, or questions without an answer, after which a property is given up."""
+REPLICAS = "%global_smem"
+"""The shared array of Triton's kernels, in which threads that hold the same element store it. No other compiler
+promises that."""
 Pair = tuple[ThreadAccess, ThreadAccess, bool]
 """Two accesses and True for threads of one block, False for two blocks."""
 
@@ -65,7 +68,7 @@ class Queries:
     def _bounds(self) -> Iterator[Failure]:
         seen, failures = set(), 0
         for one in self.execution.accesses:
-            key = (one.base, one.offset, one.width, one.path)
+            key = (one.base, one.offset, one.width, one.unit, one.path)
             if key in seen or one.clipped:
                 continue
             seen.add(key)
@@ -93,8 +96,9 @@ class Queries:
                 return
 
     def _misaligned(self, one: ThreadAccess) -> Predicate:
-        variable = self.execution.graph.variables.get(_variable(one.base))
-        if variable is not None and variable.align % one.unit and variable.space != "local":
+        tensor = self.specification.tensors.get(one.base)
+        array = tensor if tensor is not None else self.execution.graph.variables.get(_variable(one.base))
+        if array is not None and array.align % one.unit:
             return TRUE  # by luck only
         return _misaligned_offset(one)
 
@@ -207,7 +211,7 @@ class Queries:
         found += [f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"]
         found += [f"(= {question.value(part)} 0)" for part in zero_parts(distance, 1 - one.width, other.width - 1)]
         repeats = self.specification.repeats and one.statement is other.statement and one.writes and not one.proxy
-        if repeats and one.base.startswith("%"):
+        if repeats and one.base == REPLICAS:
             again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _paired(one, other)]
             found.append(f"(not {all_of([f'(= {value} 0)', *again])})")
         if in_block:

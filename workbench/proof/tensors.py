@@ -8,6 +8,9 @@ from workbench.base.element_types import ELEMENT_TYPES
 from workbench.errors import ArgumentError
 from workbench.proof.terms import Term
 
+ALIGNMENT = 16
+"""Bytes at a multiple of which a tensor begins, unless a launch shows that it does not."""
+
 
 def bytes_of(where: str, dtype: str) -> int:
     """Return the bytes of an element. Raises ArgumentError for a name that is not a dtype."""
@@ -18,12 +21,16 @@ def bytes_of(where: str, dtype: str) -> int:
 
 @dataclass(frozen=True)
 class TensorArgument:
-    """A tensor of a launch: its shape as terms, its dtype, and the bytes of an element."""
+    """A tensor of a launch: its shape as terms, its dtype, and the bytes of an element.
+
+    It begins at a multiple of ``align`` bytes.
+    """
 
     name: str
     dtype: str
     shape: tuple[Term, ...]
     element: int
+    align: int = ALIGNMENT
 
     @property
     def count(self) -> Term:

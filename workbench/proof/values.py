@@ -21,7 +21,7 @@ from workbench.proof.conditions import (
     zero,
 )
 from workbench.proof.descriptors import bits_of_address, masked_address, with_bits
-from workbench.proof.memory import in_register, is_pointer
+from workbench.proof.memory import has_64_bits, in_register, is_pointer, window
 from workbench.proof.state import State, Value
 from workbench.proof.terms import BLOCK, Term, quotient, ratio, remainder, term
 from workbench.proof.thread import Thread
@@ -29,11 +29,11 @@ from workbench.ptx.parse import Statement
 
 WITHOUT_MEMORY = frozenset((
     "abs", "activemask", "add", "addc", "and", "bfe", "bfi", "bfind", "bmsk", "brev", "clz", "cnot", "copysign",
-    "cos", "cvt", "cvta", "div", "dp2a", "dp4a", "elect", "ex2", "fma", "fns", "isspacep", "lg2", "lop3", "mad",
-    "mad24", "madc", "match", "max", "min", "mma", "mov", "movmatrix", "mul", "mul24", "neg", "not", "or", "popc",
-    "prmt", "rcp", "redux", "rem", "rsqrt", "sad", "selp", "set", "setp", "shf", "shfl", "shl", "shr", "sin",
-    "slct", "sqrt", "sub", "subc", "szext", "tanh", "testp", "vabsdiff", "vabsdiff2", "vabsdiff4", "vadd", "vadd2",
-    "vadd4", "vavrg2", "vavrg4", "vmad", "vmax", "vmax2", "vmax4", "vmin", "vmin2", "vmin4", "vote", "vset",
+    "cos", "createpolicy", "cvt", "cvta", "div", "dp2a", "dp4a", "elect", "ex2", "fma", "fns", "isspacep", "lg2",
+    "lop3", "mad", "mad24", "madc", "match", "max", "min", "mma", "mov", "movmatrix", "mul", "mul24", "neg", "not",
+    "or", "popc", "prmt", "rcp", "redux", "rem", "rsqrt", "sad", "selp", "set", "setp", "shf", "shfl", "shl", "shr",
+    "sin", "slct", "sqrt", "sub", "subc", "szext", "tanh", "testp", "vabsdiff", "vabsdiff2", "vabsdiff4", "vadd",
+    "vadd2", "vadd4", "vavrg2", "vavrg4", "vmad", "vmax", "vmax2", "vmax4", "vmin", "vmin2", "vmin4", "vote", "vset",
     "vset2", "vset4", "vshl", "vshr", "vsub", "vsub2", "vsub4", "xor",
 ))  # fmt: skip
 """Instructions that touch no memory: their results may be anything."""
@@ -85,6 +85,11 @@ class Operation:
         """Return an operand as the integer that the instruction reads from its bits."""
         signed = self.signed if signed is None else signed
         return self.thread.integer(self.statement, self.value(place), signed, width or self.width, self.state)
+
+    def number(self, place: int, width: int = 32) -> int | None:
+        """Return an operand that is a number, from its lowest bits; None for any other."""
+        found = self.value(place).constant
+        return None if found is None else found % (1 << width)
 
     def holds(self, condition: Predicate) -> bool:
         """Return True if a condition can be proved here; in a trial run always."""
@@ -159,11 +164,18 @@ def _conversion(one: Operation) -> Value:
     if to not in _INTEGERS or source not in _INTEGERS or "sat" in one.parts:
         return None
     found = one.exact(1) if PTX_BYTES[to] > PTX_BYTES[source] else one.value(1)
+    if is_pointer(found) and (PTX_BYTES[to] < 4 or (PTX_BYTES[to] < 8 and has_64_bits(one.thread, found))):
+        return None
     return in_register(one.thread, one.statement, one.operands[0], found, to, one.state)
 
 
 def _mov(one: Operation) -> Value:
     return None if "{" in one.operands[0] + one.operands[1] else one.value(1)
+
+
+def _cvta(one: Operation) -> Value:
+    apart = window(one.thread, one.parts[-2])
+    return one.value(1) - apart if "to" in one.parts else one.value(1) + apart
 
 
 def _mul(one: Operation) -> Value:
@@ -192,15 +204,15 @@ def _mad(one: Operation) -> Value:
 
 
 def _shl(one: Operation) -> Value:
-    count = one.value(2).constant
+    count = one.number(2)
     if count is None:
         return None
-    return _modulo(one.value(1) * (1 << count), one.width) if 0 <= count < one.width else term(0)
+    return _modulo(one.value(1) * (1 << count), one.width) if count < one.width else term(0)
 
 
 def _shr(one: Operation) -> Value:
-    count = one.value(2).constant
-    if count is None or not 0 <= count < one.width:
+    count = one.number(2)
+    if count is None or count >= one.width:
         return None
     of_address = bits_of_address(one.thread, one.value(1), count, one.width - count)
     if of_address is not None:
@@ -302,8 +314,8 @@ def _at_least_zero(one: Operation, value: Term) -> bool:
 
 
 def _bfe(one: Operation) -> Value:
-    start, length = one.value(2).constant, one.value(3).constant
-    if start is None or not length or start < 0 or start + length > one.width:
+    start, length = one.number(2, 8), one.number(3, 8)
+    if start is None or not length or start + length > one.width:
         return None
     of_address = bits_of_address(one.thread, one.value(1), start, length)
     if of_address is not None and not one.signed:
@@ -325,7 +337,7 @@ _RELATIONS: Mapping[str, Callable[[Term, Term], Predicate]] = {
     "ne": lambda one, other: negation(equal(one, other)),
 }  # fmt: skip
 _RULES: Mapping[str, Callable[[Operation], Value]] = {
-    "mov": _mov, "cvta": lambda one: one.value(1), "add": lambda one: one.value(1) + one.value(2),
+    "mov": _mov, "cvta": _cvta, "add": lambda one: one.value(1) + one.value(2),
     "sub": lambda one: one.value(1) - one.value(2), "neg": lambda one: -one.value(1),
     "not": lambda one: -one.value(1) - 1, "mul": _mul, "mad": _mad, "shl": _shl, "shr": _shr, "and": _bitwise,
     "or": _bitwise, "xor": _bitwise, "min": _extreme, "max": _extreme, "abs": _abs, "div": _divide, "rem": _divide,
