@@ -177,6 +177,12 @@ def _same(found: torch.Tensor, wanted: torch.Tensor, part: Part) -> tuple[torch.
     return equal, defined
 
 
+def differing(found: torch.Tensor, wanted: torch.Tensor, part: Part) -> torch.Tensor:
+    """Return which elements of an output differ, where both are defined."""
+    same, defined = _same(found.reshape(wanted.shape), wanted, part)
+    return defined & ~same
+
+
 def opcodes_of(kernels: Sequence[object]) -> set[str]:
     """Return the names of the machine's instructions in kernels of the machine."""
     return {step.form.opcode.name for kernel in kernels for step in kernel.decoded.code}  # type: ignore[attr-defined]

@@ -1,0 +1,472 @@
+"""A difference of two programs in words: where it is, which terms differ and how, and a small input that shows it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from workbench.analysis.exact.agreement import Part, Results, differing
+from workbench.analysis.exact.elements import MODULUS, Numbers, P, Q, element_of
+from workbench.analysis.exact.probing import (
+    PLAIN,
+    Inputs,
+    OutOfLaunches,
+    Place,
+    Probing,
+    Programs,
+    View,
+    ratio,
+    views,
+)
+
+_SHOWN = 4
+"""Terms that are listed; others are counted."""
+
+_LOG2E = math.log2(math.e)
+_SMALL = (1e-5, 1e-6, 1e-8, 1e-12)
+"""Terms that keep a denominator from being zero, of which a kernel may lack one."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """How numbers and places are called.
+
+    Attributes:
+        constants: numbers that the kernel has, in its instructions and its arguments.
+        numbers: numbers that the reference has.
+        axes: names of an input's axes, by its name; an axis without one is called by its index alone.
+        term: name of an element of an input, of the input's name and its index; None to call it by its index.
+    """
+
+    constants: Sequence[float] = ()
+    numbers: Sequence[float] = ()
+    axes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    term: Callable[[str, tuple[int, ...]], str | None] = lambda _name, _index: None
+
+    def place(self, name: str, positions: torch.Tensor, shape: Sequence[int]) -> str:
+        """Return the name of some elements of a tensor, ``x[3, 40:48]``, of positions in row-major order."""
+        if not shape:
+            return name
+        indices = [one.tolist() for one in torch.unravel_index(positions, tuple(shape))]
+        if len(positions) == 1 and (said := self.term(name, tuple(one[0] for one in indices))):
+            return f"{name}[{', '.join(str(one[0]) for one in indices)}] ({said})"
+        sets = [sorted(set(one)) for one in indices]
+        if math.prod(map(len, sets)) != len(positions):
+            first = self.place(name, positions[:1], shape)
+            return f"{first} and {len(positions) - 1:,} more"
+        words = [_range(one, size) for one, size in zip(sets, shape, strict=True)]
+        named = self.axes.get(name, ())
+        if len(named) == len(words):
+            words = [f"{axis}={one}" if axis and one != ":" else one for axis, one in zip(named, words, strict=True)]
+        return name if all(one == ":" for one in words) else f"{name}[{', '.join(words)}]"
+
+    def factors(self, sizes: Iterable[int]) -> Iterator[tuple[str, int]]:
+        """Yield numbers that a factor may be, as text and as an element, simple ones first."""
+        for numerator, denominator in ((2, 1), (3, 1), (4, 1), (1, 2), (1, 3), (1, 4), (-1, 1), (3, 2), (2, 3)):
+            text = str(numerator) if denominator == 1 else f"{numerator}/{denominator}"
+            yield text, _quotient(numerator, denominator)
+        for size in sorted({*sizes} - {0, 1}):
+            for one in (size - 1, size + 1):
+                yield f"{one}/{size}", _quotient(one, size)
+                yield f"{size}/{one}", _quotient(size, one)
+        known = (1.0, _LOG2E, *self.constants, *self.numbers)
+        pairs = {one / other: (one, other) for one in self.constants for other in known if other and one != other}
+        pairs |= {other / one: (other, one) for one, other in pairs.values()}
+        for one in sorted((one for one in pairs if 0.9 < one < 1.1), key=lambda value: abs(math.log(value))):
+            text = _number(one) if 1.0 in pairs[one] else " / ".join(map(_number, pairs[one]))
+            yield text, _quotient(*pairs[one])
+        for one in self.constants:
+            yield f"(1 + {_number(one)})", (1 + element_of(one)) % MODULUS
+
+    def factor(self, values: Sequence[int], sizes: Iterable[int] = (), modulus: int = P) -> str | None:
+        """Return a number that is one of these elements modulo a divisor of the ring's; None if none is known."""
+        known = self.factors(sizes)
+        return next((text for text, one in known if any((one - value) % modulus == 0 for value in values)), None)
+
+    def term_too_much(self, value: int) -> str | None:
+        """Return "1e-05 more" or "1e-05 less" where a difference modulo P is a known number; else None."""
+        for one in dict.fromkeys(filter(_is_small, (*self.constants, *_SMALL))):
+            for sign, word in ((1, "more"), (-1, "less")):
+                if (sign * element_of(one) - value) % P == 0:
+                    return f"{_number(one)} {word}"
+        return None
+
+
+def constants_of(ptx: str) -> list[float]:
+    """Return the floats that a PTX text has as constants, each once, without 0, 1 and infinities."""
+    import struct
+
+    found = [struct.unpack(">f", bytes.fromhex(one))[0] for one in re.findall(r"\b0[fF]([0-9a-fA-F]{8})\b", ptx)]
+    found += [struct.unpack(">d", bytes.fromhex(one))[0] for one in re.findall(r"\b0[dD]([0-9a-fA-F]{16})\b", ptx)]
+    return [one for one in dict.fromkeys(found) if math.isfinite(one) and abs(one) not in (0.0, 1.0)]
+
+
+def explained(programs: Programs, draws: Sequence[Inputs], part: Part, names: Names = Names()) -> list[str]:
+    """Return a difference in words, a line each: where it is, the terms that differ, an input that shows it.
+
+    ``draws`` are two draws of the inputs or more, on two of which the programs differ. The launches that are left
+    decide how much is found.
+    """
+    lines: list[str] = []
+    for _ in draws:
+        made = _Explanation(programs, draws, part, names)
+        if made.masks:
+            break
+        draws = [*draws[1:], draws[0]]
+    for step in (made.where, made.terms, made.smallest):
+        try:
+            lines += step()
+        except OutOfLaunches:
+            lines += made.noted
+            lines.append("the launches that an explanation may take were used up here")
+            break
+    return lines
+
+
+class _Explanation:
+    def __init__(self, programs: Programs, draws: Sequence[Inputs], part: Part, names: Names):
+        self.programs, self.draws, self.part, self.names = programs, draws, part, names
+        with Numbers() as numbers:
+            programs.wanted(self.given)
+        self.names = replace(names, numbers=sorted(numbers.used - {0, 1, 2, -1}))
+        self.noted: list[str] = []
+        """Lines of the present step so far."""
+
+    @property
+    def given(self) -> Inputs:
+        return self.draws[0]
+
+    @functools.cached_property
+    def results(self) -> tuple[Results, Results]:
+        """Both results of the first draw."""
+        return self.programs.launched(self.given), self.programs.wanted(self.given)
+
+    @functools.cached_property
+    def masks(self) -> dict[str, torch.Tensor]:
+        """Elements that differ, by output, without those that do not."""
+        masks = {name: differing(*(one[name] for one in self.results), self.part) for name in self.results[1]}
+        return {name: mask for name, mask in masks.items() if bool(mask.any())}
+
+    def where(self) -> list[str]:
+        """Return which elements differ."""
+        found = []
+        for name, mask in self.masks.items():
+            positions, wrong = torch.arange(mask.numel()).view(mask.shape), int(mask.sum())
+            if wrong == mask.numel():
+                found.append(f"every element of {name} differs")
+                continue
+            for axis in range(mask.dim()):
+                indices = mask.movedim(axis, 0).flatten(1).any(1).nonzero().flatten()
+                positions = positions.narrow(axis, int(indices[0]), int(indices[-1] - indices[0]) + 1)
+            block = self.names.place(name, positions.flatten(), mask.shape)
+            many = f"{wrong:,} of the {positions.numel():,} elements of {block}"
+            others = "" if block == name else f", and no other of {name}"
+            found.append(f"{block if wrong == positions.numel() else many} differ{'s' * (wrong == 1)}{others}")
+        return found
+
+    def _named(self, name: str, positions: torch.Tensor) -> str:
+        return self.names.place(name, positions, self.given[name].shape)
+
+    def _called(self, place: Place) -> str:
+        return self.names.place(place.output, torch.tensor([place.index]), self.results[1][place.output].shape)
+
+    # ---- terms
+
+    def terms(self) -> list[str]:
+        """Return how the results differ, or in which terms."""
+        if not self.masks:
+            return []
+        for found in (self._overall, self._other_number, self._constant):
+            if lines := found():
+                return lines
+        for place in self._places():
+            self._add_terms(place)
+            if not self.noted:
+                break
+        if not self.noted:
+            self.noted += self._scaled_input()
+        return self.noted or ["no single term, factor or number was found that explains it"]
+
+    def _places(self) -> list[Place]:
+        """Return the first element that differs, and the last."""
+        name, mask = next(iter(self.masks.items()))
+        positions = mask.flatten().nonzero().flatten()
+        wanted = self.results[1][name].flatten()[positions]
+        known = positions[wanted % P != 0] if bool((wanted % P != 0).any()) else positions
+        return [Place(name, int(one)) for one in dict.fromkeys((int(known[0]), int(known[-1])))]
+
+    def _overall(self) -> list[str]:
+        """Return one factor or one term in which all elements of an output differ from the reference's."""
+        if self.part == "logarithm":
+            return []
+        others = self.second, self.programs.wanted(self.draws[1])
+        found = []
+        for name in self.masks:
+            pairs = [
+                [one[name].flatten() for one in results] for results in (self.results, others)
+            ]
+            factors = {_common_factor(*one) for one in pairs}
+            terms = {_common_term(*one) for one in pairs}
+            if len(factors) == 1 and None not in factors:
+                value = factors.pop()
+                text = self.names.factor([value], self._sizes) or "a number"
+                found.append(f"every element of {name} is {text} times the reference's")
+            elif len(terms) == 1 and None not in terms:
+                text = self.names.term_too_much(terms.pop()) or "a number more"
+                found.append(f"every element of {name} is {text} than the reference's")
+        return found
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [size for one in self.given.values() for size in one.shape]
+
+    def _add_terms(self, place: Place) -> None:
+        """Note the terms of each input in which one output element differs."""
+        probing = Probing(self.programs, self.given, place, self.part)
+        out, unclear = self._called(place), []
+        for name, one in self.given.items():
+            box = probing.box(name)
+            outside = torch.ones(one.numel(), dtype=torch.bool)
+            outside[box] = False
+            extra = probing.extra(name, outside.nonzero().flatten())
+            if len(extra):
+                self.noted.append(f"{out} depends on {self._named(name, extra)}, and the reference's does not")
+            if not len(box):
+                continue
+            if probing.missing(name, box):
+                self.noted.append(f"{self._named(name, box)} is missing from {out}")
+                continue
+            view = probing.factor(name, box)
+            if view is None:
+                unclear.append(name)
+            else:
+                self._add_terms_of(probing, name, box, *view)
+        self.unclear = unclear
+
+    def _add_terms_of(self, probing: Probing, name: str, box: torch.Tensor, view: View, factor: int) -> None:
+        out = self._called(probing.place)
+        by_ratio: dict[int, list[torch.Tensor]] = {}
+        try:
+            for positions, value in _each_first(_eighths(box), lambda one: probing.others(name, one, view, factor)):
+                by_ratio.setdefault(value, []).append(positions)
+                if sum(map(len, by_ratio.values())) > 4 * _SHOWN and 0 not in by_ratio:
+                    return  # not linear in this view
+        except OutOfLaunches:
+            self._note(name, by_ratio, out, view, factor)
+            raise
+        if factor not in ((1, P - 1) if view.signless else (1,)) and 0 not in by_ratio:
+            self._note_factor(probing, name, box, view, factor)
+        self._note(name, by_ratio, out, view, factor)
+
+    def _note(self, name: str, by_ratio: Mapping[int, list[torch.Tensor]], out: str, view: View, factor: int) -> None:
+        """Note terms that are missing, doubled or scaled by a known number; other ones where there are none."""
+        words = view.words.format(out)
+        unknown = []
+        for value, groups in by_ratio.items():
+            term = self._named(name, torch.cat(groups))
+            text = self.names.factor([ratio(value, factor)], self._sizes)
+            if value == 0:
+                self.noted.append(f"{term} is missing from {words}")
+            elif text == "2":
+                self.noted.append(f"{words} has {term} twice")
+            elif text is not None:
+                self.noted.append(f"{words} has {term} times {text}")
+            else:
+                unknown.append(f"{words} has {term} times another number than the reference")
+        if not self.noted:
+            self.noted += unknown[:_SHOWN]
+
+    def _note_factor(self, probing: Probing, name: str, box: torch.Tensor, view: View, factor: int) -> None:
+        """Note the factor of all terms of an input, which is the reference's in no other way."""
+        other = Probing(self.programs, self.draws[1], probing.place, self.part)
+        again = other.factor(name, box)
+        words = view.words.format(self._called(probing.place))
+        term = self._named(name, box)
+        if again == (view, factor):
+            either = (factor, P - factor) if view.signless else (factor,)
+            text = self.names.factor(either, self._sizes)
+            each = "each term of " if len(box) > 1 else ""
+            self.noted.append(f"{words} has {each}{term} times {text or 'a number'}")
+
+    # ---- what is no term of an input
+
+    def _other_number(self) -> list[str]:
+        """Return the number of the reference in whose place the kernel has another one, or none."""
+        for number in self.names.numbers:
+            for other in (0.0, *self.names.constants):
+                if other and not 0.5 < other / number < 2 or element_of(other) == element_of(number):
+                    continue
+                with Numbers({number: other}):
+                    same = self._agrees(self.results[0], self.given) and self._agrees(self.second, self.draws[1])
+                if same:
+                    if not other:
+                        return [f"the kernel lacks the reference's {_number(number)}"]
+                    return [f"the kernel has {_number(other)} where the reference has {_number(number)}"]
+        return []
+
+    @functools.cached_property
+    def second(self) -> Results:
+        """The kernel's results of the second draw."""
+        return self.programs.launched(self.draws[1])
+
+    def _constant(self) -> list[str]:
+        """Return the small number that a sum has too much or lacks, on two kinds of even inputs."""
+        seen: set[tuple[str, str]] = set()
+        for pattern in ((0,), (1,), (-1,), (1, -1), (-1, 1)):
+            given = self._filled(pattern)
+            found, wanted = self.programs.launched(given), self.programs.wanted(given)
+            for name in self.masks:
+                mask = differing(found[name], wanted[name], self.part).flatten()
+                for index in mask.nonzero().flatten()[:1].tolist():
+                    place = Place(name, index)
+                    for view in views(self.part):
+                        if view is PLAIN:
+                            continue  # a term of an input looks like a number there
+                        values = view.of(place.of(found)), view.of(place.of(wanted))
+                        if values[0] is None or values[1] is None:
+                            continue
+                        text = self.names.term_too_much((values[0] - values[1]) % P)
+                        if text and (view.name, text) in seen:
+                            subject = view.name.format(self._called(place))
+                            return [f"where the inputs are {_said(pattern)}, {subject} is {text} than the reference's"]
+                        seen.add((view.name, text or ""))
+        return []
+
+    def _filled(self, pattern: Sequence[int]) -> dict[str, torch.Tensor]:
+        """Return inputs that repeat a few numbers."""
+        return {
+            name: torch.tensor(pattern).repeat(-(-one.numel() // len(pattern)))[: one.numel()].view(one.shape).to(one.dtype)
+            for name, one in self.given.items()
+        }
+
+    def _scaled_input(self) -> list[str]:
+        """Return the input and the factor for which the reference gives the kernel's results."""
+        found = self.results[0]
+        for name, (one, other) in ((name, pair) for name in self.given for pair in ((Q, P), (P, Q))):
+            for value in range(2, one):
+                factor = (value * other * pow(other, -1, one) + one * pow(one, -1, other)) % MODULUS
+                scaled = {name: factor}
+                if self._agrees(found, self.given, scaled) and self._agrees(self.second, self.draws[1], scaled):
+                    text = self.names.factor([value], (), one)
+                    return [f"it is what the reference gives for {name} times {text or 'another number'}"]
+        return []
+
+    def _agrees(self, found: Results, given: Inputs, factors: Mapping[str, int] | None = None) -> bool:
+        wanted = self.programs.wanted(given, factors)
+        return not any(bool(differing(found[key], wanted[key], self.part).any()) for key in wanted)
+
+    # ---- the smallest input
+
+    def smallest(self) -> list[str]:
+        """Return an input of few numbers that are not 0 on which the programs differ."""
+        for pattern in ((0,), (1,)):
+            if self._differ(self._filled(pattern)):
+                return [f"it shows where the inputs are {_said(pattern)}"]
+        given = dict(self.given)
+        for name, one in given.items():
+            kept = torch.arange(one.numel())
+            given[name] = torch.zeros_like(one)
+            if self._differ(given):
+                continue
+            given[name] = one
+            shape = one.shape
+            for axis in range(len(shape)):
+                kept = self._halved(given, name, kept, axis)
+        words = [self._left(name, one) for name, one in given.items()]
+        return [f"it shows where the inputs are 0 but for {' and '.join(filter(None, words))}"]
+
+    def _left(self, name: str, one: torch.Tensor) -> str:
+        positions = one.double().flatten().nonzero().flatten()
+        return self._named(name, positions) if len(positions) else ""
+
+    def _halved(self, given: dict[str, torch.Tensor], name: str, kept: torch.Tensor, axis: int) -> torch.Tensor:
+        """Set one half after the other of an input's block along an axis to 0 while the difference stays."""
+        shape = self.given[name].shape
+        while True:
+            index = torch.unravel_index(kept, tuple(shape))[axis]
+            low, high = int(index.min()), int(index.max()) + 1
+            if high - low <= 1:
+                return kept
+            middle = (low + high) // 2
+            for mask in (index < middle, index >= middle):
+                one = self.given[name].flatten()
+                wide = torch.zeros_like(one, dtype=torch.float64)
+                wide[kept[mask]] = one.double()[kept[mask]]
+                trial = {**given, name: wide.to(one.dtype).view(shape)}
+                if self._differ(trial):
+                    given[name], kept = trial[name], kept[mask]
+                    break
+            else:
+                return kept
+
+    def _differ(self, given: Inputs) -> bool:
+        found, wanted = self.programs.launched(given), self.programs.wanted(given)
+        return any(bool(differing(found[name], wanted[name], self.part).any()) for name in wanted)
+
+
+def _said(pattern: Sequence[int]) -> str:
+    return f"all {pattern[0]}" if len(pattern) == 1 else f"{', '.join(map(str, pattern))}, ..."
+
+
+def _eighths(positions: torch.Tensor) -> list[torch.Tensor]:
+    return [one for one in positions.chunk(8) if len(one)]
+
+
+def _each_first(groups: Sequence[Any], search: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+    for one in groups:
+        yield from search(one)
+
+
+def _common_factor(found: torch.Tensor, wanted: torch.Tensor) -> int | None:
+    """Return the factor, other than 1, between all elements of two results modulo P; None without one."""
+    known = (found < MODULUS) & (wanted < MODULUS)
+    values = (wanted[known] % P).tolist()
+    first = next((place for place, value in enumerate(values) if value), None)
+    if first is None or len(set(values)) < 3:
+        return None
+    factor = ratio(int(found[known][first]), values[first])
+    same = (found[known] - factor * wanted[known]) % P == 0
+    return factor if factor not in (0, 1) and bool(same.all()) else None
+
+
+def _common_term(found: torch.Tensor, wanted: torch.Tensor) -> int | None:
+    """Return the difference, other than 0, between all elements of two results modulo P; None without one."""
+    known = (found < MODULUS) & (wanted < MODULUS)
+    if len((wanted[known] % P).unique()) < 3:
+        return None
+    terms = ((found[known] - wanted[known]) % P).unique()
+    return int(terms) if len(terms) == 1 and int(terms) else None
+
+
+def _range(indices: Sequence[int], size: int) -> str:
+    """Return the text of some indices along an axis of a size."""
+    if len(indices) == size and size > 1:
+        return ":"
+    if len(indices) == 1:
+        return str(indices[0])
+    if indices[-1] - indices[0] + 1 == len(indices):
+        return f"{indices[0]}:{indices[-1] + 1}"
+    shown = ", ".join(map(str, indices[:_SHOWN]))
+    return f"({shown}{', ...' if len(indices) > _SHOWN else ''})"
+
+
+def _quotient(numerator: float, denominator: float) -> int:
+    """Return the element of a quotient, modulo P and Q; 0 where the denominator has no inverse."""
+    below = element_of(denominator)
+    if below % P == 0 or below % Q == 0:
+        return 0
+    return element_of(numerator) * pow(below, -1, MODULUS) % MODULUS
+
+
+def _is_small(value: float) -> bool:
+    return 0 < abs(value) < 1e-2
+
+
+def _number(value: float) -> str:
+    return f"{value:.8g}"
