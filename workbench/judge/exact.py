@@ -129,7 +129,9 @@ def _names(case: Any, constants: Sequence[float]) -> Names:
     if not isinstance(case, DeclaredCase):
         return Names(constants)
     given = {name: one.shape for name, one in case.given.items() if isinstance(one, Input)}
-    return Names(constants, axes={n: [size if isinstance(size, str) else "" for size in one] for n, one in given.items()})
+    return Names(
+        constants, axes={n: [size if isinstance(size, str) else "" for size in one] for n, one in given.items()}
+    )
 
 
 def _is_float(value: object) -> TypeGuard[torch.Tensor]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import math
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
@@ -100,14 +100,12 @@ class Names:
 
 def constants_of(ptx: str) -> list[float]:
     """Return the floats that a PTX text has as constants, each once, without 0, 1 and infinities."""
-    import struct
-
     found = [struct.unpack(">f", bytes.fromhex(one))[0] for one in re.findall(r"\b0[fF]([0-9a-fA-F]{8})\b", ptx)]
     found += [struct.unpack(">d", bytes.fromhex(one))[0] for one in re.findall(r"\b0[dD]([0-9a-fA-F]{16})\b", ptx)]
     return [one for one in dict.fromkeys(found) if math.isfinite(one) and abs(one) not in (0.0, 1.0)]
 
 
-def explained(programs: Programs, draws: Sequence[Inputs], part: Part, names: Names = Names()) -> list[str]:
+def explained(programs: Programs, draws: Sequence[Inputs], part: Part, names: Names) -> list[str]:
     """Return a difference in words, a line each: where it is, the terms that differ, an input that shows it.
 
     ``draws`` are two draws of the inputs or more, on two of which the programs differ. The launches that are left
@@ -162,7 +160,7 @@ class _Explanation:
                 found.append(f"every element of {name} differs")
                 continue
             for axis in range(mask.dim()):
-                indices = mask.movedim(axis, 0).flatten(1).any(1).nonzero().flatten()
+                indices = mask.movedim(axis, 0).reshape(mask.shape[axis], -1).any(1).nonzero().flatten()
                 positions = positions.narrow(axis, int(indices[0]), int(indices[-1] - indices[0]) + 1)
             block = self.names.place(name, positions.flatten(), mask.shape)
             many = f"{wrong:,} of the {positions.numel():,} elements of {block}"
@@ -208,9 +206,7 @@ class _Explanation:
         others = self.second, self.programs.wanted(self.draws[1])
         found = []
         for name in self.masks:
-            pairs = [
-                [one[name].flatten() for one in results] for results in (self.results, others)
-            ]
+            pairs = [[one[name].flatten() for one in results] for results in (self.results, others)]
             factors = {_common_factor(*one) for one in pairs}
             terms = {_common_term(*one) for one in pairs}
             if len(factors) == 1 and None not in factors:
@@ -229,7 +225,7 @@ class _Explanation:
     def _add_terms(self, place: Place) -> None:
         """Note the terms of each input in which one output element differs."""
         probing = Probing(self.programs, self.given, place, self.part)
-        out, unclear = self._called(place), []
+        out = self._called(place)
         for name, one in self.given.items():
             box = probing.box(name)
             outside = torch.ones(one.numel(), dtype=torch.bool)
@@ -242,19 +238,16 @@ class _Explanation:
             if probing.missing(name, box):
                 self.noted.append(f"{self._named(name, box)} is missing from {out}")
                 continue
-            view = probing.factor(name, box)
-            if view is None:
-                unclear.append(name)
-            else:
+            if view := probing.factor(name, box):
                 self._add_terms_of(probing, name, box, *view)
-        self.unclear = unclear
 
     def _add_terms_of(self, probing: Probing, name: str, box: torch.Tensor, view: View, factor: int) -> None:
         out = self._called(probing.place)
         by_ratio: dict[int, list[torch.Tensor]] = {}
         try:
-            for positions, value in _each_first(_eighths(box), lambda one: probing.others(name, one, view, factor)):
-                by_ratio.setdefault(value, []).append(positions)
+            for part in box.chunk(8):
+                for positions, value in probing.others(name, part, view, factor):
+                    by_ratio.setdefault(value, []).append(positions)
                 if sum(map(len, by_ratio.values())) > 4 * _SHOWN and 0 not in by_ratio:
                     return  # not linear in this view
         except OutOfLaunches:
@@ -288,8 +281,8 @@ class _Explanation:
         again = other.factor(name, box)
         words = view.words.format(self._called(probing.place))
         term = self._named(name, box)
-        if again == (view, factor):
-            either = (factor, P - factor) if view.signless else (factor,)
+        either = (factor, P - factor) if view.signless else (factor,)
+        if again is not None and again[0] is view and again[1] in either:
             text = self.names.factor(either, self._sizes)
             each = "each term of " if len(box) > 1 else ""
             self.noted.append(f"{words} has {each}{term} times {text or 'a number'}")
@@ -341,7 +334,10 @@ class _Explanation:
     def _filled(self, pattern: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return inputs that repeat a few numbers."""
         return {
-            name: torch.tensor(pattern).repeat(-(-one.numel() // len(pattern)))[: one.numel()].view(one.shape).to(one.dtype)
+            name: torch.tensor(pattern)
+            .repeat(-(-one.numel() // len(pattern)))[: one.numel()]
+            .view(one.shape)
+            .to(one.dtype)
             for name, one in self.given.items()
         }
 
@@ -412,15 +408,6 @@ class _Explanation:
 
 def _said(pattern: Sequence[int]) -> str:
     return f"all {pattern[0]}" if len(pattern) == 1 else f"{', '.join(map(str, pattern))}, ..."
-
-
-def _eighths(positions: torch.Tensor) -> list[torch.Tensor]:
-    return [one for one in positions.chunk(8) if len(one)]
-
-
-def _each_first(groups: Sequence[Any], search: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
-    for one in groups:
-        yield from search(one)
 
 
 def _common_factor(found: torch.Tensor, wanted: torch.Tensor) -> int | None:
