@@ -73,7 +73,10 @@ _add(
     softmax, "softmax",
     {
         "last_left_out": ("i < n; i += 32) sum", "i < n - 1; i += 32) sum"),
-        "one_twice": ("sum = total(sum);", "if (lane == 7) sum += exp2f((__half2float(x[row * n + 300]) - most) * log2e); sum = total(sum);"),
+        "one_twice": (
+            "sum = total(sum);",
+            "if (lane == 7) sum += exp2f((__half2float(x[row * n + 300]) - most) * log2e); sum = total(sum);",
+        ),
         "eps": ("log2e) / sum", "log2e) / (sum + 1e-6f)"),
         "short_constant": ("1.4426950408889634f", "1.4426f"),
     },
@@ -127,7 +130,10 @@ linear.case(
 _add(
     linear, "linear",
     {
-        "term_too_heavy": ("float sum = 0", "float sum = 0.001f * __half2float(a[row * k + 40]) * __half2float(b[40 * n + column])"),
+        "term_too_heavy": (
+            "float sum = 0",
+            "float sum = 0.001f * __half2float(a[row * k + 40]) * __half2float(b[40 * n + column])",
+        ),
         "bias_scaled": ("sum + __half2float(bias[column])", "sum + 1.001f * __half2float(bias[column])"),
     },
     grid="a.shape[0]", block="b.shape[1]", args=("out", "a", "b", "bias", "b.shape[1]", "a.shape[1]"),

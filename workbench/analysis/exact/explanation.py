@@ -293,7 +293,7 @@ class _Explanation:
         """Return the number of the reference in whose place the kernel has another one, or none."""
         for number in self.names.numbers:
             for other in (0.0, *self.names.constants):
-                if other and not 0.5 < other / number < 2 or element_of(other) == element_of(number):
+                if (other and not 0.5 < other / number < 2) or element_of(other) == element_of(number):
                     continue
                 with Numbers({number: other}):
                     same = self._agrees(self.results[0], self.given) and self._agrees(self.second, self.draws[1])

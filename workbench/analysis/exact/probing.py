@@ -171,7 +171,7 @@ class Probing:
         return self.kept(self.before.found, found) and not self.without(name, positions)
 
     def moves(self, effect: Effect, view: View) -> set[tuple[int, int]]:
-        """Return by how much a change may move the kernel's value and the reference's in a view, if both are defined."""
+        """Return by how much a change may move the kernel's value and the reference's in a view, if defined."""
         values = [view.of(one) for one in (effect.found, self.before.found, effect.wanted, self.before.wanted)]
         if any(one is None for one in values):
             return set()
