@@ -182,7 +182,8 @@ def _of_formula(
     for name, one in vars(tensors).items():
         if _is_float(one):
             place = place_of(one)
-            ring = made.setdefault((place, one.shape, one.stride()), replaced.get(name) or RingTensor.of(one, used))
+            ring = replaced[name] if name in replaced else RingTensor.of(one, used)
+            ring = made.setdefault((place, one.shape, one.stride()), ring)
             setattr(tensors, name, ring)
             if place[0] in judged and all(ring is not other for other in outputs.values()):
                 outputs[name] = ring

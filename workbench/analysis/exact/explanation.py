@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from workbench.analysis.exact.agreement import Part, Results, differing
-from workbench.analysis.exact.elements import MODULUS, Numbers, P, Q, element_of
+from workbench.analysis.exact.elements import MODULUS, UNDEFINED, Numbers, P, Q, element_of
 from workbench.analysis.exact.probing import (
     PLAIN,
     Inputs,
@@ -354,8 +354,11 @@ class _Explanation:
         return []
 
     def _agrees(self, found: Results, given: Inputs, factors: Mapping[str, int] | None = None) -> bool:
+        """Return True if the reference gives these results, and most of them are defined."""
         wanted = self.programs.wanted(given, factors)
-        return not any(bool(differing(found[key], wanted[key], self.part).any()) for key in wanted)
+        if any(bool(differing(found[key], one, self.part).any()) for key, one in wanted.items()):
+            return False
+        return all(2 * int((one != UNDEFINED).sum()) > one.numel() for one in wanted.values())
 
     # ---- the smallest input
 
