@@ -46,13 +46,17 @@ def inputs(name: str, seed: int) -> list[torch.Tensor]:
 
 
 def launched(name: str, given: list[torch.Tensor], text: str = SOURCE) -> torch.Tensor:
+    return launched_on(Simulator(), name, given, kernels(text)[name], exact=True)
+
+
+def launched_on(device, name: str, given: list[torch.Tensor], kernel, **options) -> torch.Tensor:
     shape = (M, N) if name.startswith("matmul") else ROWS if name in ("log_sum", "compensated") else (ROWS, COLUMNS)
     out = torch.zeros(shape)
     grid, block = {"matmul_tiled": ((N // 8, M // 8), (8, 8)), "matmul_split": ((M, 3), N)}.get(
         name, ((M, N) if name.startswith("matmul") else (ROWS, 1 if name == "compensated" else 32))
     )
     scalars = [np.float32(EPS)] if "norm" in name else []
-    Simulator().launch(kernels(text)[name], grid, block, [out, *given, *scalars], exact=True)
+    device.launch(kernel, grid, block, [out, *given, *scalars], **options)
     return out
 
 
