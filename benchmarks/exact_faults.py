@@ -339,7 +339,7 @@ def subjects() -> list[Subject]:
     """Return the right kernels in whose PTX slips are made."""
     causal, contiguous = ops.get("causal_attention"), ops.get("contiguous_attention")
     cases = {
-        causal: causal.case("gqa", num_heads=2, num_kv_heads=1, head_size=32, num_tokens=33),
+        causal: causal.case("gqa", num_heads=2, num_kv_heads=1, head_size=32, num_tokens=33, dtype="float16"),
         contiguous: next(iter(contiguous.cases.values())),
     }
     found: list[Subject] = []

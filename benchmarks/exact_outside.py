@@ -14,7 +14,6 @@ import argparse
 import ast
 import functools
 import importlib.util
-import itertools
 import math
 import re
 import sys
@@ -144,7 +143,7 @@ def _device_code(path: Path, names: Sequence[str]) -> str:
         namespace cg = cooperative_groups;
         #define WARP_SIZE 32U
         #define CEIL_DIV(m, n) (((m) + (n) - 1) / (n))
-        #define GELU_SCALING_FACTOR sqrtf(2.0f / 3.14159265358979323846f)
+        #define GELU_SCALING_FACTOR sqrtf(2.0f / 3.14159265358979323846)
         typedef float floatX;
         static __device__ float warpReduceSum(float x) {  // as in common.h
           for (int apart = 16; apart > 0; apart /= 2) x += __shfl_xor_sync(~0u, x, apart);
@@ -160,8 +159,7 @@ def _cuda_functions(text: str) -> Iterator[str]:
     """Yield the functions and structures of a text that begin with __global__, __device__ or struct."""
     for match in re.finditer(r"^(__global__|__device__|struct)\b", text, re.M):
         body = text.index("{", match.start())
-        depths = itertools.accumulate({"{": 1, "}": -1}.get(one, 0) for one in text[body:])
-        end = body + next(place for place, depth in enumerate(depths) if depth == 0) + 1
+        end = text.index("\n}", body) + 2
         if not re.search("vec_at|warpReduceSum", text[match.start() : body]):
             yield text[match.start() : end] + ";" * (match[1] == "struct")
 
@@ -202,7 +200,7 @@ ROWS, COLS = 4, 96
 _X = {"x": (ROWS, COLS)}
 _NORM = {"x": (ROWS, COLS), "w": (COLS,), "b": (COLS,)}
 _STATISTICS = {"out": (ROWS, COLS), "mean": (ROWS,), "rstd": (ROWS,)}
-HEADS, LENGTH, HEAD = 2, 48, 32
+HEADS, LENGTH, HEAD = 2, 64, 32
 
 
 def _softmax(x: Any) -> Any:
@@ -380,9 +378,9 @@ def liger() -> Iterator[Outside]:
         ("out", COLS, COLS // 2, "x", COLS, COLS // 2, "mean", 2, 1, "rstd", 2, 1, "w", "b", COLS // 2, 1, 1e-6),
         _group_norm, {"BLOCK_SIZE": 32},
     )  # fmt: skip
-    for name in ("_softmax_single_block_forward_kernel", "_softmax_multi_block_forward_kernel"):
-        size = {"BLOCK_SIZE": 128 if "single" in name else 32}
-        yield triton("softmax", name, _X, out, ROWS, ("out", COLS, "x", COLS, COLS), _softmax, size)
+    yield triton(
+        "softmax", "_softmax_single_block_forward_kernel", _X, out, ROWS, ("out", COLS, "x", COLS, COLS), _softmax, block
+    )
     two = {"x": (ROWS, COLS), "y": (ROWS, COLS)}
     yield triton(
         "swiglu", "_swiglu_forward_kernel", two, out, ROWS, ("x", "y", "out", COLS, 1.0),

@@ -188,8 +188,12 @@ def test_undefined_elements_are_not_compared() -> None:
     found = agreement(iter([one, one]))
     assert found.same
     assert (found.compared, found.elements) == (2, 3)
-    most = (made(UNDEFINED, UNDEFINED, 3), made(1, 2, 3))
-    assert agreement(iter([most, most])).same is None
+    most, none = made(UNDEFINED, UNDEFINED, 3), made(1, 2, 3)
+    assert agreement(iter([(most, most)] * 2)).same is None
+    assert agreement(iter([(none, most)] * 2)).same is None
+    found = agreement(iter([(most, none)] * 2))
+    assert found.same is False
+    assert "2 elements are undefined, such as inf - inf, where the reference's are not" in str(found)
 
 
 def test_a_difference_behind_a_rounding_is_no_answer() -> None:

@@ -117,6 +117,8 @@ def explained(programs: Programs, draws: Sequence[Inputs], part: Part, names: Na
         if made.masks:
             break
         draws = [*draws[1:], draws[0]]
+    else:
+        return []
     for step in (made.where, made.terms, made.smallest):
         try:
             lines += step()
