@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,21 @@ from torch.nn import functional
 
 from workbench.analysis.exact import (
     ExactAnswer,
+    Names,
+    Part,
+    Programs,
     RingTensor,
     agreement,
+    constants_of,
     elements,
+    explained,
     opcodes_of,
     part_of,
     raw,
     roundings_of,
     unseen_by,
 )
+from workbench.base.busy import OwnDeadline
 from workbench.errors import WorkbenchError
 from workbench.launch.sim import Simulator, machine_kernel
 from workbench.toolchain import compile_cuda_module
@@ -107,22 +113,41 @@ class Outside:
             kernels, used = self.kernels(folder), set[str]()
             opcodes = opcodes_of([machine_kernel(kernel) for kernel in kernels])
             self._wanted(0, used)
-            found = agreement(self._draws(kernels, used), part_of(opcodes, used), roundings_of(opcodes))
-            return ExactAnswer(**(vars(found) | {"unseen": unseen_by(used)}))
+            part = part_of(opcodes, used)
+            found = agreement(self._draws(kernels), part, roundings_of(opcodes))
+            if found.same is False:
+                found = self._explained(kernels, part, found)
+            return replace(found, unseen=unseen_by(used))
         except WorkbenchError as error:
             return ExactAnswer.without(str(error).partition("no answer of exact comparison: ")[2] or str(error))
+
+    def _explained(self, kernels: Sequence[Any], part: Part, found: ExactAnswer) -> ExactAnswer:
+        """Return the answer with the words for a difference, as the judge gives it."""
+        programs = Programs(
+            lambda given: self._found(kernels, given),
+            lambda given: {"out": raw(self.reference(*(given[name] for name in self.inputs)))}, 300, OwnDeadline(30),
+        )  # fmt: skip
+        draws = [{name: self._tensors(seed)[name] for name in self.inputs} for seed in range(3)]
+        constants = [number for kernel in kernels for number in constants_of(kernel.ptx)]
+        explanation = explained(programs, draws, part, Names(constants))
+        if explanation.rounded:
+            return replace(found, same=True, reason=explanation.rounded)
+        return replace(found, reason=f"{found.reason}; {'; '.join(explanation.lines)}")
 
     def _wanted(self, seed: int, used: set[str]) -> torch.Tensor:
         tensors = self._tensors(seed)
         return raw(self.reference(*(RingTensor.of(tensors[name], used) for name in self.inputs)))
 
-    def _draws(self, kernels: Sequence[Any], used: set[str]) -> Iterator[tuple[Tensors, Tensors]]:
+    def _found(self, kernels: Sequence[Any], given: Tensors) -> Tensors:
+        tensors = {**self._tensors(0), **{name: one.clone() for name, one in given.items()}}
+        for kernel, (grid, block, arguments) in zip(kernels, self.launches, strict=True):
+            passed = [tensors[one] if isinstance(one, str) else one for one in arguments]
+            Simulator().launch(kernel, grid, block, passed, shared_bytes=self.shared_bytes, exact=True)
+        return {"out": elements(tensors["out"])}
+
+    def _draws(self, kernels: Sequence[Any]) -> Iterator[tuple[Tensors, Tensors]]:
         for seed in range(3):
-            tensors = self._tensors(seed)
-            for kernel, (grid, block, arguments) in zip(kernels, self.launches, strict=True):
-                given = [tensors[one] if isinstance(one, str) else one for one in arguments]
-                Simulator().launch(kernel, grid, block, given, shared_bytes=self.shared_bytes, exact=True)
-            yield {"out": elements(tensors["out"])}, {"out": self._wanted(seed, used)}
+            yield self._found(kernels, self._tensors(seed)), {"out": self._wanted(seed, set())}
 
 
 # ---- reading the files
@@ -379,7 +404,14 @@ def liger() -> Iterator[Outside]:
         _group_norm, {"BLOCK_SIZE": 32},
     )  # fmt: skip
     yield triton(
-        "softmax", "_softmax_single_block_forward_kernel", _X, out, ROWS, ("out", COLS, "x", COLS, COLS), _softmax, block
+        "softmax",
+        "_softmax_single_block_forward_kernel",
+        _X,
+        out,
+        ROWS,
+        ("out", COLS, "x", COLS, COLS),
+        _softmax,
+        block,
     )
     two = {"x": (ROWS, COLS), "y": (ROWS, COLS)}
     yield triton(

@@ -14,6 +14,7 @@ import torch
 
 from workbench.analysis.exact import (
     ExactAnswer,
+    Explanation,
     Names,
     NoExactRule,
     Part,
@@ -86,7 +87,7 @@ class InWords:
 
 def exact_answer(cases: Sequence[Any], sides: Sides) -> InWords:
     """Return the answer in words."""
-    difference: list[str] = []
+    difference: Sequence[str] = ()
     used: set[str] = set()
     try:
         wanted = sides.reference(cases[0], used)
@@ -98,7 +99,11 @@ def exact_answer(cases: Sequence[Any], sides: Sides) -> InWords:
             reason = f"results differ, and the reference computes with the bytes of {packed[0]} as plain numbers"
             found = ExactAnswer.without(reason)
         elif found.same is False:
-            difference = _difference(three, sides, part)
+            explanation = _difference(three, sides, part)
+            if explanation.rounded:
+                found = replace(found, same=True, reason=explanation.rounded)
+            else:
+                difference = explanation.lines
         found = replace(found, unseen=unseen_by(used))
     except Failed as failure:
         found = ExactAnswer.without(_cause(failure.fields["message"]))
@@ -109,7 +114,7 @@ def exact_answer(cases: Sequence[Any], sides: Sides) -> InWords:
     return InWords(str(found), difference)
 
 
-def _difference(cases: Sequence[Any], sides: Sides, part: Part) -> list[str]:
+def _difference(cases: Sequence[Any], sides: Sides, part: Part) -> Explanation:
     """Return a difference in words; without any where the programs fail on changed inputs."""
     case = cases[0]
     programs = Programs(
@@ -121,7 +126,7 @@ def _difference(cases: Sequence[Any], sides: Sides, part: Part) -> list[str]:
     try:
         return explained(programs, [sides.inputs(one) for one in cases], part, _names(case, sides.constants))
     except (Failed, WorkbenchError, RuntimeError) as error:
-        return [f"no explanation: {error}"]
+        return Explanation([f"no explanation: {error}"])
 
 
 def _names(case: Any, constants: Sequence[float]) -> Names:

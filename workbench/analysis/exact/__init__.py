@@ -15,13 +15,14 @@ from workbench.analysis.exact.agreement import (
     unseen_by,
 )
 from workbench.analysis.exact.elements import elements
-from workbench.analysis.exact.explanation import Names, constants_of, explained
+from workbench.analysis.exact.explanation import Explanation, Names, constants_of, explained
 from workbench.analysis.exact.operators import apply
 from workbench.analysis.exact.probing import Programs
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
 
 __all__ = [
     "ExactAnswer",
+    "Explanation",
     "Names",
     "NoExactRule",
     "Part",

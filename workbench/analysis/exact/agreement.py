@@ -61,7 +61,8 @@ class ExactAnswer:
 
     Attributes:
         same: True for the same computation, False for another one, None for no answer.
-        reason: for another computation its first element and in which draws, for no answer why there is none.
+        reason: for another computation its first element and in which draws, for no answer why there is none; for the
+            same one what is equal but for its rounding, if anything.
         compared: number of elements that were compared in some draw.
         elements: number of all elements.
         draws: number of draws of the inputs.
@@ -90,7 +91,8 @@ class ExactAnswer:
             return f"not the same computation: {self.reason} ({of} compared, {self.draws} draws)"
         chance = f"one wrong element alone would pass by chance 1 in {round(1 / self.passes):,}"
         unseen = f"; not seen: {self.unseen}" if self.unseen else ""
-        return f"the same computation in {of} ({self.draws} draws; {chance}{unseen})"
+        rounded = f"; {self.reason}" if self.reason else ""
+        return f"the same computation in {of} ({self.draws} draws; {chance}{rounded}{unseen})"
 
 
 def unseen_by(operators: Iterable[str]) -> str:

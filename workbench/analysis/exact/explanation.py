@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -28,6 +29,9 @@ from workbench.analysis.exact.probing import (
 _SHOWN = 4
 """Terms that are listed; others are counted."""
 
+_ROUNDING = 2.0**-22
+"""Largest relative error of a constant in float32 that compilers compute, such as the square root of 2 / pi."""
+
 _LOG2E = math.log2(math.e)
 _SMALL = (1e-5, 1e-6, 1e-8, 1e-12)
 """Terms that keep a denominator from being zero, of which a kernel may lack one."""
@@ -41,21 +45,17 @@ class Names:
         constants: numbers that the kernel has, in its instructions and its arguments.
         numbers: numbers that the reference has.
         axes: names of an input's axes, by its name; an axis without one is called by its index alone.
-        term: name of an element of an input, of the input's name and its index; None to call it by its index.
     """
 
     constants: Sequence[float] = ()
     numbers: Sequence[float] = ()
     axes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    term: Callable[[str, tuple[int, ...]], str | None] = lambda _name, _index: None
 
     def place(self, name: str, positions: torch.Tensor, shape: Sequence[int]) -> str:
         """Return the name of some elements of a tensor, ``x[3, 40:48]``, of positions in row-major order."""
         if not shape:
             return name
         indices = [one.tolist() for one in torch.unravel_index(positions, tuple(shape))]
-        if len(positions) == 1 and (said := self.term(name, tuple(one[0] for one in indices))):
-            return f"{name}[{', '.join(str(one[0]) for one in indices)}] ({said})"
         sets = [sorted(set(one)) for one in indices]
         if math.prod(map(len, sets)) != len(positions):
             first = self.place(name, positions[:1], shape)
@@ -105,20 +105,31 @@ def constants_of(ptx: str) -> list[float]:
     return [one for one in dict.fromkeys(found) if math.isfinite(one) and abs(one) not in (0.0, 1.0)]
 
 
-def explained(programs: Programs, draws: Sequence[Inputs], part: Part, names: Names) -> list[str]:
-    """Return a difference in words, a line each: where it is, the terms that differ, an input that shows it.
+@dataclass(frozen=True)
+class Explanation:
+    """A difference in words, a line each: where it is, the terms that differ, an input that shows it.
+
+    ``rounded`` is not empty where the programs are the same but for the rounding of a number in the kernel.
+    """
+
+    lines: Sequence[str] = ()
+    rounded: str = ""
+
+
+def explained(programs: Programs, draws: Sequence[Inputs], part: Part, names: Names) -> Explanation:
+    """Explain a difference.
 
     ``draws`` are two draws of the inputs or more, on two of which the programs differ. The launches that are left
     decide how much is found.
     """
     lines: list[str] = []
     for _ in draws:
-        made = _Explanation(programs, draws, part, names)
+        made = _Search(programs, draws, part, names)
         if made.masks:
             break
         draws = [*draws[1:], draws[0]]
     else:
-        return []
+        return Explanation()
     for step in (made.where, made.terms, made.smallest):
         try:
             lines += step()
@@ -126,10 +137,10 @@ def explained(programs: Programs, draws: Sequence[Inputs], part: Part, names: Na
             lines += made.noted
             lines.append("the launches that an explanation may take were used up here")
             break
-    return lines
+    return Explanation(lines, made.rounded)
 
 
-class _Explanation:
+class _Search:
     def __init__(self, programs: Programs, draws: Sequence[Inputs], part: Part, names: Names):
         self.programs, self.draws, self.part, self.names = programs, draws, part, names
         with Numbers() as numbers:
@@ -137,6 +148,7 @@ class _Explanation:
         self.names = replace(names, numbers=sorted(numbers.used - {0, 1, 2, -1}))
         self.noted: list[str] = []
         """Lines of the present step so far."""
+        self.rounded = ""
 
     @property
     def given(self) -> Inputs:
@@ -255,7 +267,7 @@ class _Explanation:
         except OutOfLaunches:
             self._note(name, by_ratio, out, view, factor)
             raise
-        if factor not in ((1, P - 1) if view.signless else (1,)) and 0 not in by_ratio:
+        if factor not in [sign % P for sign in view.signs] and 0 not in by_ratio:
             self._note_factor(probing, name, box, view, factor)
         self._note(name, by_ratio, out, view, factor)
 
@@ -283,7 +295,7 @@ class _Explanation:
         again = other.factor(name, box)
         words = view.words.format(self._called(probing.place))
         term = self._named(name, box)
-        either = (factor, P - factor) if view.signless else (factor,)
+        either = [sign * factor % P for sign in view.signs]
         if again is not None and again[0] is view and again[1] in either:
             text = self.names.factor(either, self._sizes)
             each = "each term of " if len(box) > 1 else ""
@@ -300,6 +312,9 @@ class _Explanation:
                 with Numbers({number: other}):
                     same = self._agrees(self.results[0], self.given) and self._agrees(self.second, self.draws[1])
                 if same:
+                    if other and abs(other / number - 1) < _ROUNDING:
+                        self.rounded = f"its {other:.10g} is the reference's {number:.10g}, rounded"
+                        return [self.rounded]
                     if not other:
                         return [f"the kernel lacks the reference's {_number(number)}"]
                     return [f"the kernel has {_number(other)} where the reference has {_number(number)}"]
@@ -316,22 +331,27 @@ class _Explanation:
         for pattern in ((0,), (1,), (-1,), (1, -1), (-1, 1)):
             given = self._filled(pattern)
             found, wanted = self.programs.launched(given), self.programs.wanted(given)
-            for name in self.masks:
-                mask = differing(found[name], wanted[name], self.part).flatten()
-                for index in mask.nonzero().flatten()[:1].tolist():
-                    place = Place(name, index)
-                    for view in views(self.part):
-                        if view is PLAIN:
-                            continue  # a term of an input looks like a number there
-                        values = view.of(place.of(found)), view.of(place.of(wanted))
-                        if values[0] is None or values[1] is None:
-                            continue
-                        text = self.names.term_too_much((values[0] - values[1]) % P)
-                        if text and (view.name, text) in seen:
-                            subject = view.name.format(self._called(place))
-                            return [f"where the inputs are {_said(pattern)}, {subject} is {text} than the reference's"]
-                        seen.add((view.name, text or ""))
+            named = set(self._small_terms(found, wanted))
+            for subject, text in sorted(named & seen):
+                return [f"where the inputs are {_said(pattern)}, {subject} is {text} than the reference's"]
+            seen |= named
         return []
+
+    def _small_terms(self, found: Results, wanted: Results) -> Iterator[tuple[str, str]]:
+        """Yield functions of the first element that differs, and the small number by which they do."""
+        for name in self.masks:
+            mask = differing(found[name], wanted[name], self.part).flatten()
+            for index in mask.nonzero().flatten()[:1].tolist():
+                place = Place(name, index)
+                for view in views(self.part):
+                    one, other = view.of(place.of(found)), view.of(place.of(wanted))
+                    if view is PLAIN or one is None or other is None:
+                        continue  # a term of an input looks like a number in the element itself
+                    for sign, other_sign in itertools.product(view.signs, view.signs):
+                        if text := self.names.term_too_much((sign * one - other_sign * other) % P):
+                            number, _, word = text.partition(" ")
+                            word = "more or less" if view.signless else word
+                            yield view.name.format(self._called(place)), f"{number} {word}"
 
     def _filled(self, pattern: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return inputs that repeat a few numbers."""

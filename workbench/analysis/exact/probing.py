@@ -74,13 +74,19 @@ class Place:
 class View:
     """A function of an output element in which the output may be linear; ``words`` say of what it is a sum.
 
-    A square of a root is known up to its sign: with ``signless`` each value may be its negative.
+    The square of a root and the exponential of a logarithm are known up to their sign: with ``signless`` each value may
+    be its negative.
     """
 
     words: str
     name: str
     compute: Callable[[torch.Tensor], torch.Tensor]
     signless: bool = False
+
+    @property
+    def signs(self) -> tuple[int, ...]:
+        """Factors by which a value may be wrong."""
+        return (1, -1) if self.signless else (1,)
 
     def of(self, element: int) -> int | None:
         """Return the value modulo P; None where there is none."""
@@ -96,7 +102,7 @@ def _inverse_square(x: torch.Tensor) -> torch.Tensor:
 PLAIN = View("{}", "{}", lambda x: x)
 INVERSE = View("the sum that divides {}", "1 / {}", lambda x: function("inverse", x))
 INVERSE_SQUARE = View("the sum under the root that divides {}", "1 / {}²", _inverse_square, signless=True)
-EXPONENTIAL = View("the sum whose logarithm is {}", "exp({})", formulas.exp)
+EXPONENTIAL = View("the sum whose logarithm {} is", "exp({})", formulas.exp, signless=True)
 
 
 def views(part: Part) -> tuple[View, ...]:
@@ -176,9 +182,10 @@ class Probing:
         if any(one is None for one in values):
             return set()
         found, before_found, wanted, before_wanted = (int(one) for one in values if one is not None)
-        signs = (1, -1) if view.signless else (1,)
         return {
-            ((one * found - before_found) % P, (other * wanted - before_wanted) % P) for one in signs for other in signs
+            ((one * found - before_found) % P, (other * wanted - before_wanted) % P)
+            for one in view.signs
+            for other in view.signs
         }
 
     # ---- what the reference depends on
