@@ -15,7 +15,8 @@ from workbench.analysis.exact.agreement import (
     unseen_by,
 )
 from workbench.analysis.exact.elements import elements
-from workbench.analysis.exact.explanation import Explanation, Names, constants_of, explained
+from workbench.analysis.exact.explanation import Explanation, explained
+from workbench.analysis.exact.naming import Names, constants_of
 from workbench.analysis.exact.operators import apply
 from workbench.analysis.exact.probing import Programs
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
