@@ -1,6 +1,6 @@
 """Planted faults: how many exact comparison tells from the right kernel, and how many the tolerance refuses.
 
-    python -m benchmarks.exact_faults --ptx 45
+    python -m benchmarks.exact_faults --ptx 46
 
 The faults are changes in the CUDA C++ and Triton sources of paged attention, in the small programs of
 ``tests/analysis``, and single slips in PTX by ``tests/mutants``, at random places of the kernels of several ops. A slip
@@ -353,12 +353,13 @@ def subjects() -> list[Subject]:
 
 def in_ptx(count: int, seed: int) -> Iterator[tuple[str, Subject, str, str]]:
     """Yield slips in PTX that are faults, in turns of the kernels: words, the right kernel, its PTX and the changed."""
-    draws = [_slips(subject, random.Random(f"{subject.name} {seed}")) for subject in subjects()]
+    draws = [slips(subject, random.Random(f"{subject.name} {seed}")) for subject in subjects()]
     turns = itertools.chain.from_iterable(itertools.zip_longest(*draws))
     yield from itertools.islice(filter(None, turns), count)
 
 
-def _slips(subject: Subject, rng: random.Random) -> Iterator[tuple[str, Subject, str, str]]:
+def slips(subject: Subject, rng: random.Random) -> Iterator[tuple[str, Subject, str, str]]:
+    """Yield slips in a kernel's PTX that are faults: words, the right kernel, its PTX and the changed."""
     mutants = Mutants(subject.setting)
     kinds = ["multiplication", "arithmetic", "operand", "shuffle", "comparison", "load"]
     drawn = [mutants.drawn(kind, rng) for kind in kinds]
@@ -388,7 +389,7 @@ def outcome(subject: Subject, original: str = "", changed: str = "") -> tuple[st
 def main() -> None:
     """Print each fault that is not told apart or that the tolerance passes, and the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ptx", type=int, default=45, help="number of faults in PTX")
+    parser.add_argument("--ptx", type=int, default=46, help="number of faults in PTX")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     counts: Counter[str] = Counter()

@@ -2,10 +2,11 @@
 
     python -m benchmarks.exact_outside FOLDER
 
-FOLDER has clones of llm.c (https://github.com/karpathy/llm.c) and Liger-Kernel
-(https://github.com/linkedin/Liger-Kernel), under these names. The kernels after Triton's tutorials are those of
-``tests/driver/triton_programs``. Each kernel is launched as it stands, on small inputs, and compared on two draws or
-three. llm.c's are compiled with --use_fast_math, as their files say.
+FOLDER has clones of llm.c (https://github.com/karpathy/llm.c), Liger-Kernel
+(https://github.com/linkedin/Liger-Kernel) and KernelBenchLeaderboard
+(https://github.com/anneouyang/KernelBenchLeaderboard), under these names. The kernels after Triton's tutorials are
+those of ``tests/driver/triton_programs``. Each kernel is launched as it stands, on small inputs, and compared on two
+draws or three. CUDA C++ is compiled with --use_fast_math, as llm.c's files say and as exact comparison needs.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from workbench.launch.sim import Simulator, machine_kernel
 from workbench.toolchain import compile_cuda_module
 from workbench.toolchain.triton_aot import compile_triton
 
+_SOLUTIONS = "KernelBenchLeaderboard"
 TUTORIALS = Path(__file__).resolve().parents[1] / "tests" / "driver" / "triton_programs"
 Tensors = Mapping[str, torch.Tensor]
 _TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.int32: "*i32"}
@@ -83,7 +85,7 @@ class Outside:
     def kernels(self, folder: Path) -> list[Any]:
         """Return the compiled kernels."""
         path = (TUTORIALS if self.origin == "Triton's tutorials" else folder / self.origin) / self.file
-        if path.suffix == ".cu":
+        if path.suffix == ".cu" or self.origin == _SOLUTIONS:
             found = compile_cuda_module(_device_code(path, self.names), arch="sm_80", options=("--use_fast_math",))
             return [found.kernels[name] for name in self.names]
         return [
@@ -154,9 +156,9 @@ class Outside:
 
 
 def _device_code(path: Path, names: Sequence[str]) -> str:
-    """Return kernels of a file of llm.c, with the functions that they may call, and without its host code."""
+    """Return kernels of a file, with the functions that they may call, and without its host code."""
     text = path.read_text()
-    part = text.partition("// GPU kernels")[2].partition("// kernel launcher")[0]
+    part = text if path.suffix == ".py" else text.partition("// GPU kernels")[2].partition("// kernel launcher")[0]
     found = [
         one for one in _cuda_functions(part) if "__global__" not in one or any(f"{name}(" in one for name in names)
     ]
@@ -438,13 +440,56 @@ def liger() -> Iterator[Outside]:
     )  # fmt: skip
 
 
+def solutions() -> Iterator[Outside]:
+    """Yield ten solutions of KernelBench by language models: the first of their kinds in order of the files' names.
+
+    Left out are pooling, losses, and kernels that are templates.
+    """
+    count, flat = ROWS * COLS, {"out": (ROWS, COLS)}
+
+    def elementwise(file: str, name: str, reference: Callable[..., Any]) -> Outside:
+        return solution(file, name, _X, flat, [(count // 32, 32, ("x", "out", count))], reference)
+
+    def solution(file: str, name: str, *rest: Any, **more: Any) -> Outside:
+        return Outside(_SOLUTIONS, f"docs/assets/solutions/{file}.py", [name], *rest, **more)
+
+    yield elementwise("0088bf5776569da188867f07b014171b", "swish_kernel", lambda x: x * torch.sigmoid(x))
+    yield elementwise("00c424d06db7b34413482825293508a7", "sigmoid_kernel", torch.sigmoid)
+    shape = (2, 8, 5, 6)
+    yield solution(
+        "01a18c81f2a6ee19ecd7c13353979ff5", "rms_norm_kernel", {"x": shape}, {"out": shape},
+        [(60, 8, ("x", "out", *shape, 1e-5))],
+        lambda x: x / torch.sqrt(torch.mean(x**2, dim=1, keepdim=True) + 1e-5), shared_bytes=1024,
+    )  # fmt: skip
+    yield elementwise("020a40d089e40e5a3f04037749f724bf", "tanh_kernel", torch.tanh)
+    yield elementwise("0246ec1e8c743f4123a8e804f6e1f7e3", "softplus_kernel", functional.softplus)
+    yield solution(
+        "0374c496226e3dcff4e679c30db4cb70", "swish_add_bias_kernel", {"x": (ROWS, COLS), "b": (COLS,)}, flat,
+        [(count // 32, 32, ("x", "b", "out", count, COLS))], lambda x, b: torch.sigmoid(x) * x + b,
+    )  # fmt: skip
+    square = {"x": (32, 32), "y": (32, 32)}
+    yield solution(
+        "0450970a5991dfced0cc32be54707b8a", "matrix_multiply_kernel", {"x": (48, 24), "y": (24, 32)}, {"out": (48, 32)},
+        [((3, 2), (16, 16), ("x", "y", "out", 48, 32, 24))], torch.matmul,
+    )  # fmt: skip
+    yield elementwise("0b439d49e02a9fef6503f6deb134b95c", "gelu_cuda_kernel", functional.gelu)
+    yield solution(
+        "0c71329febf9679c65c1014915807733", "l2_normalize_kernel", _X, flat, [(ROWS, 32, ("x", "out", ROWS, COLS))],
+        lambda x: x / torch.norm(x, p=2, dim=1, keepdim=True), shared_bytes=1024,
+    )  # fmt: skip
+    yield solution(
+        "0cf915832685374a0ee0a5b70e80f8e4", "upper_triangular_matmul_kernel", square, {"out": (32, 32)},
+        [((2, 2), (16, 16), ("x", "y", "out", 32))], lambda x, y: torch.triu(torch.triu(x) @ torch.triu(y)),
+    )  # fmt: skip
+
+
 def main() -> None:
     """Print the answer for each kernel, and the counts by project."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     options = parser.parse_args()
     counts: Counter[tuple[str, str]] = Counter()
-    for one in (*tutorials(), *llm_c(), *liger()):
+    for one in (*tutorials(), *llm_c(), *liger(), *solutions()):
         found = one.answer(options.folder)
         word = {True: "the same", False: "differs", None: "no answer"}[found.same]
         counts[one.origin, word] += 1
