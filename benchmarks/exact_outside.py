@@ -30,7 +30,7 @@ from torch.nn import functional
 
 from workbench.analysis.exact import (
     ExactAnswer,
-    Names,
+    ExactNames,
     Part,
     Programs,
     RingTensor,
@@ -131,7 +131,7 @@ class Outside:
         )  # fmt: skip
         draws = [{name: self._tensors(seed)[name] for name in self.inputs} for seed in range(3)]
         constants = [number for kernel in kernels for number in constants_of(kernel.ptx)]
-        explanation = explained(programs, draws, part, Names(constants))
+        explanation = explained(programs, draws, part, ExactNames(constants))
         if explanation.rounded:
             return replace(found, same=True, reason=explanation.rounded)
         return replace(found, reason=f"{found.reason}; {'; '.join(explanation.lines)}")

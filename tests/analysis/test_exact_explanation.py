@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from workbench.analysis.exact import Names, Part, Programs, RingTensor, constants_of, explained, raw
+from workbench.analysis.exact import ExactNames, Part, Programs, RingTensor, constants_of, explained, raw
 from workbench.base.busy import OwnDeadline
 
 SHAPES = {"x": (3, 17), "w": (17, 4), "b": (4,)}
@@ -32,7 +32,7 @@ def words(
         generator = torch.Generator().manual_seed(seed)
         draws.append({name: torch.randn(SHAPES[name], generator=generator) for name in inputs})
     programs = Programs(launched, elements_of(right), launches, OwnDeadline(60))
-    return explained(programs, draws, part, Names(**names)).lines
+    return explained(programs, draws, part, ExactNames(**names)).lines
 
 
 def product(x, w, b):

@@ -16,15 +16,15 @@ from workbench.analysis.exact.agreement import (
 )
 from workbench.analysis.exact.elements import elements
 from workbench.analysis.exact.explanation import Explanation, explained
-from workbench.analysis.exact.naming import Names, constants_of
+from workbench.analysis.exact.naming import ExactNames, constants_of
 from workbench.analysis.exact.operators import apply
 from workbench.analysis.exact.probing import Programs
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
 
 __all__ = [
     "ExactAnswer",
+    "ExactNames",
     "Explanation",
-    "Names",
     "NoExactRule",
     "Part",
     "Programs",

@@ -11,12 +11,12 @@ import torch
 
 from workbench.analysis.exact.agreement import Part, Results, differing
 from workbench.analysis.exact.elements import MODULUS, UNDEFINED, Numbers, P, Q, element_of
-from workbench.analysis.exact.naming import SHOWN, Names, number_text
+from workbench.analysis.exact.naming import SHOWN, ExactNames, number_text
 from workbench.analysis.exact.probing import (
     PLAIN,
     Inputs,
     OutOfLaunches,
-    Place,
+    OutputPlace,
     Probing,
     Programs,
     View,
@@ -39,7 +39,7 @@ class Explanation:
     rounded: str = ""
 
 
-def explained(programs: Programs, draws: Sequence[Inputs], part: Part, names: Names) -> Explanation:
+def explained(programs: Programs, draws: Sequence[Inputs], part: Part, names: ExactNames) -> Explanation:
     """Explain a difference.
 
     ``draws`` are two draws of the inputs or more, on two of which the programs differ. The launches that are left
@@ -64,7 +64,7 @@ def explained(programs: Programs, draws: Sequence[Inputs], part: Part, names: Na
 
 
 class _Search:
-    def __init__(self, programs: Programs, draws: Sequence[Inputs], part: Part, names: Names):
+    def __init__(self, programs: Programs, draws: Sequence[Inputs], part: Part, names: ExactNames):
         self.programs, self.draws, self.part, self.names = programs, draws, part, names
         with Numbers() as numbers:
             programs.wanted(self.given)
@@ -85,7 +85,8 @@ class _Search:
     @functools.cached_property
     def masks(self) -> dict[str, torch.Tensor]:
         """Elements that differ, by output, without those that do not."""
-        masks = {name: differing(*(one[name] for one in self.results), self.part) for name in self.results[1]}
+        found, wanted = self.results
+        masks = {name: differing(found[name], wanted[name], self.part) for name in wanted}
         return {name: mask for name, mask in masks.items() if bool(mask.any())}
 
     def where(self) -> list[str]:
@@ -108,7 +109,7 @@ class _Search:
     def _named(self, name: str, positions: torch.Tensor) -> str:
         return self.names.place(name, positions, self.given[name].shape)
 
-    def _called(self, place: Place) -> str:
+    def _called(self, place: OutputPlace) -> str:
         return self.names.place(place.output, torch.tensor([place.index]), self.results[1][place.output].shape)
 
     # ---- terms
@@ -128,13 +129,13 @@ class _Search:
             self.noted += self._scaled_input()
         return self.noted or ["no single term, factor or number was found that explains it"]
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[OutputPlace]:
         """Return the first element that differs, and the last."""
         name, mask = next(iter(self.masks.items()))
         positions = mask.flatten().nonzero().flatten()
         wanted = self.results[1][name].flatten()[positions]
         known = positions[wanted % P != 0] if bool((wanted % P != 0).any()) else positions
-        return [Place(name, int(one)) for one in dict.fromkeys((int(known[0]), int(known[-1])))]
+        return [OutputPlace(name, int(one)) for one in dict.fromkeys((int(known[0]), int(known[-1])))]
 
     def _overall(self) -> list[str]:
         """Return one factor or one term in which all elements of an output differ from the reference's."""
@@ -144,14 +145,13 @@ class _Search:
         found = []
         for name in self.masks:
             pairs = [[one[name].flatten() for one in results] for results in (self.results, others)]
-            factors = {_common_factor(*one) for one in pairs}
-            terms = {_common_term(*one) for one in pairs}
-            if len(factors) == 1 and None not in factors:
-                value = factors.pop()
-                text = self.names.factor([value], self._sizes) or "a number"
+            factor = _agreed(_common_factor(*one) for one in pairs)
+            term = _agreed(_common_term(*one) for one in pairs)
+            if factor is not None:
+                text = self.names.factor([factor], self._sizes) or "a number"
                 found.append(f"every element of {name} is {text} times the reference's")
-            elif len(terms) == 1 and None not in terms:
-                text = self.names.term_too_much(terms.pop()) or "a number more"
+            elif term is not None:
+                text = self.names.term_too_much(term) or "a number more"
                 found.append(f"every element of {name} is {text} than the reference's")
         return found
 
@@ -159,7 +159,7 @@ class _Search:
     def _sizes(self) -> list[int]:
         return [size for one in self.given.values() for size in one.shape]
 
-    def _add_terms(self, place: Place) -> None:
+    def _add_terms(self, place: OutputPlace) -> None:
         """Note the terms of each input in which one output element differs."""
         probing = Probing(self.programs, self.given, place, self.part)
         out = self._called(place)
@@ -265,7 +265,7 @@ class _Search:
         for name in self.masks:
             mask = differing(found[name], wanted[name], self.part).flatten()
             for index in mask.nonzero().flatten()[:1].tolist():
-                place = Place(name, index)
+                place = OutputPlace(name, index)
                 for view in views(self.part):
                     one, other = view.of(place.of(found)), view.of(place.of(wanted))
                     if view is PLAIN or one is None or other is None:
@@ -356,6 +356,12 @@ class _Search:
 
 def _said(pattern: Sequence[int]) -> str:
     return f"all {pattern[0]}" if len(pattern) == 1 else f"{', '.join(map(str, pattern))}, ..."
+
+
+def _agreed(values: Iterable[int | None]) -> int | None:
+    """Return the value that all are; None where they differ."""
+    found = {*values}
+    return found.pop() if len(found) == 1 else None
 
 
 def _common_factor(found: torch.Tensor, wanted: torch.Tensor) -> int | None:

@@ -1,4 +1,4 @@
-"""Names of numbers and places in the words for a difference."""
+"""ExactNames of numbers and places in the words for a difference."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SMALL = (1e-5, 1e-6, 1e-8, 1e-12)
 
 
 @dataclass(frozen=True)
-class Names:
-    """How numbers and places are called.
+class ExactNames:
+    """Names of numbers and places.
 
     Attributes:
         constants: numbers that the kernel has, in its instructions and its arguments.
@@ -61,11 +61,11 @@ class Names:
         known = (1.0, _LOG2E, *self.constants, *self.numbers)
         pairs = {one / other: (one, other) for one in self.constants for other in known if other and one != other}
         pairs |= {other / one: (other, one) for one, other in pairs.values()}
-        for one in sorted((one for one in pairs if 0.9 < one < 1.1), key=lambda value: abs(math.log(value))):
-            text = number_text(one) if 1.0 in pairs[one] else " / ".join(map(number_text, pairs[one]))
-            yield text, _quotient(*pairs[one])
-        for one in self.constants:
-            yield f"(1 + {number_text(one)})", (1 + element_of(one)) % MODULUS
+        for quotient in sorted((one for one in pairs if 0.9 < one < 1.1), key=lambda value: abs(math.log(value))):
+            pair = pairs[quotient]
+            yield number_text(quotient) if 1.0 in pair else " / ".join(map(number_text, pair)), _quotient(*pair)
+        for constant in self.constants:
+            yield f"(1 + {number_text(constant)})", (1 + element_of(constant)) % MODULUS
 
     def factor(self, values: Sequence[int], sizes: Iterable[int] = (), modulus: int = P) -> str | None:
         """Return a number that is one of these elements modulo a divisor of the ring's; None if none is known."""

@@ -43,14 +43,14 @@ class Programs:
     def launched(self, given: Inputs) -> Results:
         """Return the kernel's results. Raises OutOfLaunches."""
         if self.launches == 0 or self.deadline.left <= 0:
-            raise OutOfLaunches
+            raise OutOfLaunches("none is left")
         self.launches -= 1
         return self.kernel(given)
 
     def wanted(self, given: Inputs, factors: Mapping[str, int] | None = None) -> Results:
         """Return the reference's results, for inputs times elements. Raises OutOfLaunches."""
         if self.deadline.left <= 0:
-            raise OutOfLaunches
+            raise OutOfLaunches("no time is left")
         ring = {name: RingTensor.of(one) for name, one in given.items()}
         for name, factor in (factors or {}).items():
             scaled = multiply(raw(ring[name]), torch.tensor(factor))
@@ -59,7 +59,7 @@ class Programs:
 
 
 @dataclass(frozen=True)
-class Place:
+class OutputPlace:
     """One element of an output, by its index in row-major order."""
 
     output: str
@@ -131,7 +131,7 @@ class Effect:
 class Probing:
     """Two programs on one draw of inputs, looked at in one place."""
 
-    def __init__(self, programs: Programs, given: Inputs, place: Place, part: Part):
+    def __init__(self, programs: Programs, given: Inputs, place: OutputPlace, part: Part):
         self.programs, self.given, self.place = programs, given, place
         self.views = views(part)
         self.before = Effect(place.of(programs.launched(given)), place.of(programs.wanted(given)))
