@@ -137,6 +137,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "right", "wrong"), [(name, *one) for name, all_ in FAULTS.items() for one in all_])
 def test_planted_faults_are_told(name: str, right: str, wrong: str) -> None:
     begin = 0 if right.startswith("1.44") else SOURCE.index(f"void {name}(")
