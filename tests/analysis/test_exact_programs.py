@@ -46,13 +46,17 @@ def inputs(name: str, seed: int) -> list[torch.Tensor]:
 
 
 def launched(name: str, given: list[torch.Tensor], text: str = SOURCE) -> torch.Tensor:
+    return launched_on(Simulator(), name, given, kernels(text)[name], exact=True)
+
+
+def launched_on(device, name: str, given: list[torch.Tensor], kernel, **options) -> torch.Tensor:
     shape = (M, N) if name.startswith("matmul") else ROWS if name in ("log_sum", "compensated") else (ROWS, COLUMNS)
     out = torch.zeros(shape)
     grid, block = {"matmul_tiled": ((N // 8, M // 8), (8, 8)), "matmul_split": ((M, 3), N)}.get(
         name, ((M, N) if name.startswith("matmul") else (ROWS, 1 if name == "compensated" else 32))
     )
     scalars = [np.float32(EPS)] if "norm" in name else []
-    Simulator().launch(kernels(text)[name], grid, block, [out, *given, *scalars], exact=True)
+    device.launch(kernel, grid, block, [out, *given, *scalars], **options)
     return out
 
 
@@ -133,6 +137,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "right", "wrong"), [(name, *one) for name, all_ in FAULTS.items() for one in all_])
 def test_planted_faults_are_told(name: str, right: str, wrong: str) -> None:
     begin = 0 if right.startswith("1.44") else SOURCE.index(f"void {name}(")
@@ -184,8 +189,12 @@ def test_undefined_elements_are_not_compared() -> None:
     found = agreement(iter([one, one]))
     assert found.same
     assert (found.compared, found.elements) == (2, 3)
-    most = (made(UNDEFINED, UNDEFINED, 3), made(1, 2, 3))
-    assert agreement(iter([most, most])).same is None
+    most, none = made(UNDEFINED, UNDEFINED, 3), made(1, 2, 3)
+    assert agreement(iter([(most, most)] * 2)).same is None
+    assert agreement(iter([(none, most)] * 2)).same is None
+    found = agreement(iter([(most, none)] * 2))
+    assert found.same is False
+    assert "2 elements are undefined, such as inf - inf, where the reference's are not" in str(found)
 
 
 def test_a_difference_behind_a_rounding_is_no_answer() -> None:

@@ -115,4 +115,5 @@ def verdict_of(
         tuple(_proof(one) for one in found.get("proofs", ())),
         {name: round(seconds, 6) for name, seconds in found.get("stage_seconds", {}).items()},
         plain(found.get("exact", "")),
+        tuple(plain(line) for line in found.get("exact_difference", ())),
     )

@@ -7,72 +7,141 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeGuard
 
 import torch
 
 from workbench.analysis.exact import (
     ExactAnswer,
+    ExactNames,
+    Explanation,
     NoExactRule,
+    Part,
+    Programs,
     RingTensor,
     agreement,
     elements,
+    explained,
     opcodes_of,
     part_of,
     raw,
     roundings_of,
     unseen_by,
 )
+from workbench.base.busy import OwnDeadline
 from workbench.errors import WorkbenchError
 from workbench.judge.launching import Failed, RunOrder
 from workbench.ops.declared.case import DeclaredCase
+from workbench.ops.tensors.inputs import Input
 from workbench.ops.tensors.run_tensors import place_of
 from workbench.ops.variant import TorchVariant
 
 EXACT = RunOrder("the usual order of warps, on elements of a ring", {"exact": True, "checks": False})
+
+_LAUNCHES, SECONDS = 300, 15.0
+"""Limits of the explanation of a difference."""
 
 
 @dataclass(frozen=True)
 class Sides:
     """Two programs that are compared: a candidate's kernels, and torch for ops whose cases have no reference in torch.
 
-    ``run`` launches the ``kernels`` on a case and returns its tensors by name; ``formula`` is a variant of the op in
-    plain torch, and ``problem`` what both solve.
+    ``run`` launches the ``kernels`` on a case, with some of its tensors replaced, and returns all by name; ``formula``
+    is a variant of the op in plain torch, and ``problem`` what both solve. ``constants`` are the numbers in the kernels
+    and their arguments, and ``seconds`` the time for the explanation of a difference.
     """
 
-    run: Callable[[Any], Mapping[str, torch.Tensor]]
+    run: Callable[[Any, Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]]
     kernels: Sequence[object]
     problem: Any
     formula: TorchVariant | None
+    constants: Sequence[float] = ()
+    seconds: float = SECONDS
 
-    def reference(self, case: Any, used: set[str]) -> dict[str, torch.Tensor]:
+    def reference(
+        self, case: Any, used: set[str], replaced: Mapping[str, RingTensor] = MappingProxyType({})
+    ) -> dict[str, torch.Tensor]:
         """Return the reference's results on elements, by name; ``used`` collects the operators that compute."""
         if isinstance(case, DeclaredCase):
-            return _of_declared(case, used)
+            return _of_declared(case, used, replaced)
         if self.formula is None:
             raise NoExactRule("the op has no variant in plain torch")
-        return _of_formula(self.formula, self.problem, case.inputs(self.problem), used)
+        return _of_formula(self.formula, self.problem, case.inputs(self.problem), used, replaced)
+
+    def inputs(self, case: Any) -> dict[str, torch.Tensor]:
+        """Return the floats among a case's inputs, by name."""
+        if isinstance(case, DeclaredCase):
+            return {name: one for name, one in case.arguments().items() if _is_float(one)}
+        tensors = case.inputs(self.problem)
+        judged = {place_of(one)[0] for one in tensors.judged().values()}
+        return {name: one for name, one in vars(tensors).items() if _is_float(one) and place_of(one)[0] not in judged}
 
 
-def exact_answer(cases: Sequence[Any], sides: Sides) -> str:
+@dataclass(frozen=True)
+class InWords:
+    """Answer of an exact comparison in one line, and what it says of a difference, a line each."""
+
+    answer: str
+    difference: Sequence[str] = ()
+
+
+def exact_answer(cases: Sequence[Any], sides: Sides) -> InWords:
     """Return the answer in words."""
+    difference: Sequence[str] = ()
     used: set[str] = set()
     try:
         wanted = sides.reference(cases[0], used)
         opcodes = opcodes_of(sides.kernels)
-        draws = _draws(cases, sides, wanted)
-        found = agreement(draws, part_of(opcodes, used), roundings_of(opcodes))
+        part, three = part_of(opcodes, used), _three(cases)
+        found = agreement(_draws(three, sides, wanted), part, roundings_of(opcodes))
         packed = [] if isinstance(cases[0], DeclaredCase) else _bytes_of(cases[0].inputs(sides.problem))
         if found.same is False and packed:
             reason = f"results differ, and the reference computes with the bytes of {packed[0]} as plain numbers"
-            return str(ExactAnswer.without(reason))
-        return str(replace(found, unseen=unseen_by(used)))
+            found = ExactAnswer.without(reason)
+        elif found.same is False:
+            explanation = _difference(three, sides, part)
+            if explanation.rounded:
+                found = replace(found, same=True, reason=explanation.rounded)
+            else:
+                difference = explanation.lines
+        found = replace(found, unseen=unseen_by(used))
     except Failed as failure:
-        return str(ExactAnswer.without(_cause(failure.fields["message"])))
+        found = ExactAnswer.without(_cause(failure.fields["message"]))
     except (NoExactRule, WorkbenchError) as error:
-        return str(ExactAnswer.without(str(error)))
+        found = ExactAnswer.without(str(error))
     except Exception as error:  # the reference is the op's: what it does with elements is not foreseen
-        return str(ExactAnswer.without(f"the reference fails on elements: {type(error).__name__}: {error}"))
+        found = ExactAnswer.without(f"the reference fails on elements: {type(error).__name__}: {error}")
+    return InWords(str(found), difference)
+
+
+def _difference(cases: Sequence[Any], sides: Sides, part: Part) -> Explanation:
+    """Return a difference in words; the cause where there are none."""
+    case = cases[0]
+    programs = Programs(
+        lambda given: {name: elements(one) for name, one in sides.run(case, given).items() if _is_float(one)},
+        lambda given: sides.reference(case, set(), given),
+        _LAUNCHES,
+        OwnDeadline(sides.seconds),
+    )
+    try:
+        return explained(programs, [sides.inputs(one) for one in cases], part, _names(case, sides.constants))
+    except Exception as error:  # what the programs do with changed inputs is not foreseen, and changes no answer
+        return Explanation([f"no explanation: {type(error).__name__}: {error}"])
+
+
+def _names(case: Any, constants: Sequence[float]) -> ExactNames:
+    """Return the names of a case's sizes for the axes of its inputs."""
+    if not isinstance(case, DeclaredCase):
+        return ExactNames(constants)
+    given = {name: one.shape for name, one in case.given.items() if isinstance(one, Input)}
+    return ExactNames(
+        constants, axes={n: [size if isinstance(size, str) else "" for size in one] for n, one in given.items()}
+    )
+
+
+def _is_float(value: object) -> TypeGuard[torch.Tensor]:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _bytes_of(tensors: Any) -> list[str]:
@@ -85,34 +154,42 @@ def _cause(message: str) -> str:
     return cause or message
 
 
+def _three(cases: Sequence[Any]) -> list[Any]:
+    """Return three cases that differ in their seeds."""
+    more = (cases[0].override(seed=cases[0].seed + 7919 * (number + 1)) for number in range(len(cases), 3))
+    return [*cases[:3], *more]
+
+
 def _draws(
     cases: Sequence[Any], sides: Sides, first: Mapping[str, torch.Tensor]
 ) -> Iterator[tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]]:
-    """Yield the outputs of the candidate and of the reference for two draws or more of the inputs."""
-    for number in range(3):
-        case = cases[number] if number < len(cases) else cases[0].override(seed=cases[0].seed + 7919 * (number + 1))
+    """Yield the outputs of the candidate and of the reference for draws of the inputs."""
+    for number, case in enumerate(cases):
         wanted = first if number == 0 else sides.reference(case, set())
-        found = sides.run(case)
+        found = sides.run(case, {})
         yield {name: elements(found[name]) for name in wanted}, wanted
 
 
-def _of_declared(case: DeclaredCase, used: set[str]) -> dict[str, torch.Tensor]:
+def _of_declared(case: DeclaredCase, used: set[str], replaced: Mapping[str, RingTensor]) -> dict[str, torch.Tensor]:
     given = {
-        name: RingTensor.of(one, used) if isinstance(one, torch.Tensor) and one.is_floating_point() else one
+        name: replaced[name] if name in replaced else RingTensor.of(one, used) if _is_float(one) else one
         for name, one in case.arguments().items()
     }
     answer = case.contract.answer(given, exact=False)
     return {name: raw(one) if isinstance(one, RingTensor) else elements(one) for name, one in answer.items()}
 
 
-def _of_formula(formula: TorchVariant, problem: Any, tensors: Any, used: set[str]) -> dict[str, torch.Tensor]:
+def _of_formula(
+    formula: TorchVariant, problem: Any, tensors: Any, used: set[str], replaced: Mapping[str, RingTensor]
+) -> dict[str, torch.Tensor]:
     judged = {place_of(one)[0] for one in tensors.judged().values()}
     made: dict[tuple, RingTensor] = {}  # fields may be one tensor
     outputs: dict[str, RingTensor] = {}
     for name, one in vars(tensors).items():
-        if isinstance(one, torch.Tensor) and one.is_floating_point():
+        if _is_float(one):
             place = place_of(one)
-            ring = made.setdefault((place, one.shape, one.stride()), RingTensor.of(one, used))
+            ring = replaced[name] if name in replaced else RingTensor.of(one, used)
+            ring = made.setdefault((place, one.shape, one.stride()), ring)
             setattr(tensors, name, ring)
             if place[0] in judged and all(ring is not other for other in outputs.values()):
                 outputs[name] = ring

@@ -99,6 +99,8 @@ class Verdict:
             "proved".
         exact: with ``exact=True``, of a verdict ``"ok"``: whether its kernels are the same computation as the reference
             (docs/EXACT.md); it never changes the outcome.
+        exact_difference: where they are not: the places, the terms that are missing, doubled or scaled, and a small
+            input that shows it, in words.
     """
 
     op: str
@@ -126,12 +128,14 @@ class Verdict:
     proofs: tuple[KernelProof, ...] = ()
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     exact: str = ""
+    exact_difference: tuple[str, ...] = ()
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Verdict:
         """Return the verdict of `to_dict`'s values."""
         several = {name: tuple(record[name]) for name in ("seeds", "elsewhere", "torch_compile_operators")}
-        several["notes"] = tuple(record.get("notes", ()))  # a store may have older verdicts
+        for name in ("notes", "exact_difference"):
+            several[name] = tuple(record.get(name, ()))  # a store may have older verdicts
         several["proofs"] = tuple(KernelProof(**one) for one in record.get("proofs", ()))
         findings = (one | {"block": tuple(one["block"]), "thread": tuple(one["thread"])} for one in record["findings"])
         return cls(**{**record, **several, "findings": tuple(map(_found, findings))})
@@ -202,7 +206,7 @@ class Verdict:
 
     @property
     def _noted(self) -> tuple[str, ...]:
-        exact = (f"exact: {self.exact}",) if self.exact else ()
+        exact = (f"exact: {self.exact}", *(f"    {one}" for one in self.exact_difference)) if self.exact else ()
         proofs = (f"proof: {one.kernel}{': ' * bool(one.kernel)}{one.line}" for one in self.proofs)
         return (*exact, *(f"note: {note}" for note in self.notes), *proofs)
 

@@ -1,6 +1,7 @@
 """Exact comparison: whether two programs are the same computation, by running them on elements of a finite ring.
 
-Begin with ``agreement.py``; ``elements.py`` has the ring, ``ring.py`` the tensors that programs in torch compute with.
+Begin with ``agreement.py``; ``elements.py`` has the ring, ``ring.py`` the tensors that programs in torch compute with,
+``explanation.py`` the words for a difference.
 docs/EXACT.md has the algebra.
 """
 
@@ -14,16 +15,24 @@ from workbench.analysis.exact.agreement import (
     unseen_by,
 )
 from workbench.analysis.exact.elements import elements
+from workbench.analysis.exact.explanation import Explanation, explained
+from workbench.analysis.exact.naming import ExactNames, constants_of
 from workbench.analysis.exact.operators import apply
+from workbench.analysis.exact.probing import Programs
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
 
 __all__ = [
     "ExactAnswer",
+    "ExactNames",
+    "Explanation",
     "NoExactRule",
     "Part",
+    "Programs",
     "RingTensor",
     "agreement",
+    "constants_of",
     "elements",
+    "explained",
     "opcodes_of",
     "part_of",
     "raw",

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from workbench.analysis.exact.elements import MODULUS, P, Q
+from workbench.analysis.exact.elements import MODULUS, UNDEFINED, P, Q
 
 Results = Mapping[str, torch.Tensor]
 """Elements of each output by name."""
@@ -61,7 +61,8 @@ class ExactAnswer:
 
     Attributes:
         same: True for the same computation, False for another one, None for no answer.
-        reason: for another computation its first element and in which draws, for no answer why there is none.
+        reason: for another computation its first element and in which draws, for no answer why there is none; for the
+            same one what is equal but for its rounding, if anything.
         compared: number of elements that were compared in some draw.
         elements: number of all elements.
         draws: number of draws of the inputs.
@@ -90,7 +91,8 @@ class ExactAnswer:
             return f"not the same computation: {self.reason} ({of} compared, {self.draws} draws)"
         chance = f"one wrong element alone would pass by chance 1 in {round(1 / self.passes):,}"
         unseen = f"; not seen: {self.unseen}" if self.unseen else ""
-        return f"the same computation in {of} ({self.draws} draws; {chance}{unseen})"
+        rounded = f"; {self.reason}" if self.reason else ""
+        return f"the same computation in {of} ({self.draws} draws; {chance}{rounded}{unseen})"
 
 
 def unseen_by(operators: Iterable[str]) -> str:
@@ -107,8 +109,8 @@ def agreement(draws: Iterator[tuple[Results, Results]], part: Part = "P", roundi
     """Compare the results of two programs on two draws of their inputs, and on a third where only one differs.
 
     A difference in one draw alone is chance or luck: it is not reported. An element that is undefined in a draw (its
-    computation divides by zero there) is not compared in it. Where the programs have `roundings_of` floats, a
-    difference is no answer.
+    computation divides by zero there) is not compared in it; one in 359 is by chance, and where most are, in the first
+    program alone, it is another computation. Where the programs have `roundings_of` floats, a difference is no answer.
     """
     looks = [_Look(*next(draws), part) for _ in range(2)]
     if sum(look.differs for look in looks) == 1:
@@ -131,16 +133,23 @@ def agreement(draws: Iterator[tuple[Results, Results]], part: Part = "P", roundi
             what = "results differ, and it rounds floats"
             return ExactAnswer.without(f"{what} ({', '.join(roundings)}), which agrees only with the same roundings")
         return ExactAnswer(False, reason, compared, elements, len(looks), chance)
+    undefined = [look.undefined for look in looks]
+    if not roundings and sum(2 * count > elements > 0 for count in undefined) >= 2:
+        reason = f"{undefined[0]:,} elements are undefined, such as inf - inf, where the reference's are not"
+        return ExactAnswer(False, reason, compared, elements, len(looks), chance)
     if elements and 2 * compared < elements:
         return ExactAnswer.without(f"{elements - compared:,} of {elements:,} elements are undefined in every draw")
     return ExactAnswer(True, "", compared, elements, len(looks), chance)
 
 
 class _Look:
-    """The outputs of two programs on one draw; ``known`` says of each element whether it was compared."""
+    """The outputs of two programs on one draw; ``known`` says of each element whether it was compared.
+
+    ``undefined`` counts those that are so in the first program alone.
+    """
 
     def __init__(self, found: Results, wanted: Results, part: Part):
-        known, self.wrong, self.first = [], 0, ""
+        known, self.wrong, self.first, self.undefined = [], 0, "", 0
         for name, expected in wanted.items():
             one = found[name].reshape(expected.shape)
             same, defined = _same(one, expected, part)
@@ -150,6 +159,7 @@ class _Look:
                 place = ", ".join(map(str, different.nonzero()[0].tolist()))
                 self.first = f"{name}[{place}]" if place else name
             self.wrong += int(different.sum())
+            self.undefined += int(((one >= UNDEFINED) & (expected < UNDEFINED)).sum())
         self.known = torch.cat(known) if known else torch.zeros(0, dtype=torch.bool)
 
     @property
@@ -163,8 +173,7 @@ class _Look:
 
 def _same(found: torch.Tensor, wanted: torch.Tensor, part: Part) -> tuple[torch.Tensor, torch.Tensor]:
     """Return which elements are equal, and which are defined on both sides."""
-    undefined = MODULUS + 4
-    defined = (found < undefined) & (wanted < undefined)
+    defined = (found < UNDEFINED) & (wanted < UNDEFINED)
     symbols = (found >= MODULUS) | (wanted >= MODULUS)
     equal = found == wanted
     if part != "whole":
@@ -175,6 +184,12 @@ def _same(found: torch.Tensor, wanted: torch.Tensor, part: Part) -> tuple[torch.
         if len(values.unique()) > 2 and bool((of_logarithms | ~defined).all()):
             return of_logarithms, defined
     return equal, defined
+
+
+def differing(found: torch.Tensor, wanted: torch.Tensor, part: Part) -> torch.Tensor:
+    """Return which elements of an output differ, where both are defined."""
+    same, defined = _same(found.reshape(wanted.shape), wanted, part)
+    return defined & ~same
 
 
 def opcodes_of(kernels: Sequence[object]) -> set[str]:
