@@ -75,7 +75,9 @@ def _group(thread: Thread, statement: Statement, operands: list[str], state: Sta
     """Commit or wait for bulk stores. ``wait_group.read`` waits for what they read; their writes then last for ever."""
     queue = state.queues[STORES]
     if guard != TRUE:
-        raise Unknown(statement, "a group of bulk stores under a guard")
+        if thread.role.known:
+            raise Unknown(statement, "a group of bulk stores under a guard")
+        return
     if "commit_group" in statement.opcode:
         state.queues[STORES] = queue.committed()
         return

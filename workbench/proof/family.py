@@ -23,6 +23,7 @@ from workbench.ptx.parse import Parameter, ParsedModule, parse
 from workbench.toolchain import CompiledKernel
 
 _TENSOR = re.compile(r"\s*(\w+)\s*\[(.*)\]\s*", re.S)
+_FIELD = re.compile(r"(\w+)\.(shape|strides)\[(\d)\]")
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
@@ -88,6 +89,7 @@ class _Reader:
             self.given = dict(self.launched.args)
         else:
             self.given = self._arguments(family.args)
+            self._fields()
             self._symbols(family)
             self.names: Mapping[str, Any] = self.sizes
             tensors = {name: self._tensor(name, one) for name, one in self.given.items() if self._is_tensor(name)}
@@ -131,6 +133,16 @@ class _Reader:
             listed = f"{len(names)}: {', '.join(names)}"
             raise ArgumentError("args", f"{len(args)} arguments", listed, "Give one for each parameter, or by name.")
         return dict(zip(names, args, strict=True))
+
+    def _fields(self) -> None:
+        """Give the fields of a descriptor of Triton, parameters of their own, as its tensor map has them."""
+        for one in self.kernel.parameters:
+            found = _FIELD.fullmatch(one.name)
+            mapped = map_text("args", self.given.get(found[1])) if found and one.name not in self.given else None
+            if found and mapped is not None:
+                further = mapped.shape[int(found[3]) + 1 :]
+                text = mapped.shape[int(found[3])] if found[2] == "shape" else "*".join(f"({size})" for size in further)
+                self.given[one.name] = text or 1
 
     def _symbols(self, family: Family) -> None:
         """Make a symbol of each name in the formulas; those of shapes and of the grid are at least 1."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, either, negation
 from workbench.proof.evaluation import Values
 from workbench.proof.specification import Specification
-from workbench.proof.terms import Atom
+from workbench.proof.terms import Atom, Term
 
 _COMPUTED = ("quotient", "ratio", "bit", "flag", "choice")
 
@@ -26,19 +26,38 @@ def decided(condition: Predicate, members: Iterable[int], specification: Specifi
     return condition
 
 
-def of_threads(condition: Predicate) -> bool:
-    """Return True for a condition that depends on nothing but the thread's number."""
+def of_threads(condition: Predicate | Term) -> bool:
+    """Return True for a condition, or a term, that depends on nothing but the thread's number."""
     return bool(condition.deps) and all(one.kind == "tid" or one.kind in _COMPUTED for one in condition.deps)
 
 
 def holds_for(condition: Predicate, thread: int, specification: Specification) -> bool:
     """Return whether a condition `of_threads` holds for a thread of the block."""
+    return _values(condition.deps, thread, specification).holds(condition)
+
+
+def value_for(value: Term, thread: int, specification: Specification) -> int:
+    """Return the value that a term `of_threads` has for a thread of the block."""
+    return _values(value.deps, thread, specification).of(value)
+
+
+def _values(atoms: Iterable[Atom], thread: int, specification: Specification) -> Values:
     x, y, _ = specification.block
     places = {"x": thread % x, "y": thread // x % y, "z": thread // (x * y)}
-    known: dict[tuple[Atom, str], int] = {
-        (one, ""): places[one.name[-1]] for one in condition.deps if one.kind == "tid"
-    }
-    return Values(known).holds(condition)
+    known: dict[tuple[Atom, str], int] = {(one, ""): places[one.name[-1]] for one in atoms if one.kind == "tid"}
+    return Values(known)
+
+
+def same_in_warps(value: Term, specification: Specification) -> bool:
+    """Return True if a term has one value for all lanes of a warp, which their numbers alone decide."""
+    if value.constant is not None:
+        return True
+    found: dict[int, int] = {}
+    return of_threads(value) and all(
+        found.setdefault(one // 32, its) == its
+        for one in range(specification.threads)
+        for its in (value_for(value, one, specification),)
+    )
 
 
 def leaves(condition: Predicate) -> Iterator[Predicate]:

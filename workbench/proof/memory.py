@@ -108,12 +108,17 @@ def accesses_at(
             )  # fmt: skip
             found.append(one)
             thread.record(one)
-            if writes and not proxy and base.startswith("%"):
+            if writes and not proxy and base.startswith("%") and not _without_fence(thread, statement):
                 state.unfenced |= {statement.start}
             for condition, pending in state.pending:
                 if pending.base == base and (writes or pending.writes) and not (copy and not writes):
                     thread.endanger(Hazard(one, pending, condition))
     return found
+
+
+def _without_fence(thread: Thread, statement: Statement) -> bool:
+    """Return True for an ``mbarrier.init`` of Triton, which leaves out the fence behind all of them, as in the checks."""
+    return thread.specification.repeats and statement.opcode.startswith("mbarrier.init")
 
 
 def move(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:

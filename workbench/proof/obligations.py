@@ -51,7 +51,10 @@ class Obligations:
     # -- arrivals -----------------------------------------------------------------------------------------------
 
     def _counts(self) -> Iterator[Failure]:
-        """Yield rings whose phases do not end with one arrival of each thread that arrives at all."""
+        """Yield rings whose phases do not end when each thread that arrives at all has done so once.
+
+        The arrivals of a thread may count for several; then all of a role count for the same number.
+        """
         for ring, makers in self.order.makers.items():
             threads = sum(len(self.roles.members(role)) for role in makers)
             events = [one for one in self.roles.events("arrive", "bar", "product") if one.at == ring]
@@ -62,13 +65,27 @@ class Obligations:
                         yield self._failure(one, f"{line_of(one.statement)}: {text}")
                         break
                     continue
-                weight = one.number if ring.is_bar else getattr(one.number, "constant", None)
                 wanted = one.number if ring.is_bar else ring.arrivals
-                if (ring.is_bar or weight == 1) and threads == wanted:
+                made = threads if ring.is_bar else self._arrivals(events)
+                if made == wanted:
                     continue
-                text = f"{threads} threads arrive at {ring.name}, where {wanted} are waited for"
+                arrivals = f"arrivals of {threads} threads" if made is None else f"{made} arrivals"
+                text = f"{arrivals} at {ring.name}, where {wanted} are waited for"
                 yield self._failure(one, f"{line_of(one.statement)}: {text}")
                 break
+
+    def _arrivals(self, events: list[BarrierUse]) -> int | None:
+        """Return what the arrivals at a phase of an mbarrier add up to; None if a role's are not all for one number."""
+        weights: dict[int, set[int | None]] = {}
+        for one in events:
+            weights.setdefault(one.clock.role, set()).add(getattr(one.number, "constant", None))
+        total = 0
+        for role, several in weights.items():
+            weight = several.pop()
+            if several or weight is None or weight < 1:
+                return None
+            total += weight * len(self.roles.members(role))
+        return total
 
     def _places(self) -> Iterator[Failure]:
         """Yield uses of an mbarrier that is not the next one of its ring."""

@@ -79,7 +79,7 @@ class HappensBefore:
         if not isinstance(wait.number, Term):
             return False
         parity = remainder(ring.phase(wait.clock.of(ring, WAITED) + shift), 2)
-        return self.holds(wait, equal(parity, wait.number))
+        return self.holds(wait, equal(parity, remainder(wait.number, 2)))  # the lowest bit counts
 
     def holds(self, event: BarrierUse, condition: object) -> bool:
         """Return True if a condition can be proved for all threads of an event."""

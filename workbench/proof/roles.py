@@ -103,6 +103,7 @@ def _rings(execution: Execution) -> dict[int, Ring]:
     """Return the ring of each statement that uses an mbarrier."""
     slots: dict[Slot, Slot] = {}
     counts: dict[Slot, int] = {}
+    again: dict[Slot, BarrierUse] = {}
     for one in execution.events:
         if one.kind == "init":
             place, number = one.offset.constant, getattr(one.number, "constant", None)
@@ -110,12 +111,15 @@ def _rings(execution: Execution) -> dict[int, Ring]:
                 raise Unknown(one.statement, "an mbarrier that is initialised at a place or for arrivals not known")
             if any(count.constant is None for count in one.rounds):
                 raise Unknown(one.statement, "an mbarrier that is initialised in the rounds of a loop")
-            if (one.base, place) in slots:
-                raise Unknown(one.statement, "an mbarrier that is initialised twice")
+            if (one.base, place) in slots:  # a compiler may do that to one that nobody uses
+                again[one.base, place] = one
             slots[one.base, place], counts[one.base, place] = (one.base, place), number
     uses = [one for one in execution.events if one.kind in ("arrive", "wait", "copy", "inval")]
     for one in uses:
         first, *rest = _reached(one, slots)
+        for other in (first, *rest):
+            if other in again:
+                raise Unknown(again[other].statement, "an mbarrier that is initialised twice")
         for other in rest:
             slots[_root(slots, other)] = _root(slots, first)
     found: dict[int, Ring] = {}
