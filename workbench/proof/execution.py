@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from workbench.base.element_types import PTX_BYTES
@@ -40,6 +40,16 @@ _NOTHING = frozenset((
 _MOVES = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix")
 _OPAQUE = ("clock", "clock64", "globaltimer", "globaltimer_lo", "smid", "warpid", "nwarpid", "nsmid", "gridid")
 Exits = list[tuple[int, State]]
+Passed = Callable[["Execution", ThreadAccess, int, int], int | None]
+"""A function that returns the number which a load of some bytes finds, for all threads of a role, None for any."""
+
+
+def _within(value: int, limits: tuple[int, int]) -> Term:
+    """Return a number of which the bits were loaded, in the limits of the load's type."""
+    low, high = limits
+    return term(value if value <= high else value - (high - low + 1))
+
+
 
 
 class Execution(Records):
@@ -62,6 +72,7 @@ class Execution(Records):
         self.read_as_constant: set[str] = set()
         self.stored: dict[ThreadAccess, tuple[Value, ...]] = {}
         self._shared = SharedValues(self)
+        self.passed: Passed = lambda *_: None
         self.rounds: tuple[Term, ...] = ()
         self._proved: dict[tuple[Predicate, Predicate], bool] = {}
         self._blocks = 0
@@ -266,10 +277,11 @@ class Execution(Records):
     def shared_value(self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int]) -> Value:
         """Return what a load finds in shared memory, within the limits of its type.
 
-        Threads with roles order their accesses by more than barriers of all: they may find anything.
+        Threads with roles order their accesses by more than barriers of all: only what these order is looked at.
         """
         if self.role.known:
-            return self.fresh(access.statement, f"shared{shift}", *limits)
+            value = self.passed(self, access, shift, size) if self.exact else None
+            return self.fresh(access.statement, f"shared{shift}", *limits) if value is None else _within(value, limits)
         return self._shared.load(access, shift, size, limits)
 
     # -- values -------------------------------------------------------------------------------------------------

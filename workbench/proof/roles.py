@@ -12,12 +12,15 @@ from workbench.proof.execution import Execution
 from workbench.proof.graph import head
 from workbench.proof.indices import flat_index
 from workbench.proof.members import decided, divided, leaves
+from workbench.proof.passed_bytes import Divided, PassedBytes
 from workbench.proof.terms import quotient
 from workbench.proof.unknown import Unknown
 from workbench.ptx.decode import short_name
 from workbench.ptx.parse import ParsedModule
 
 _MOST_ROLES = 16
+_MOST_ATTEMPTS = 6
+"""Executions of all roles, each of which knows more about the bytes that threads pass to each other."""
 Slot = tuple[str, int]
 
 
@@ -72,18 +75,33 @@ def in_roles(first: Execution, module: ParsedModule) -> Roles:
     whole = Role(rings, bars, statements, groups, products if groups else frozenset())
     conditions = [leaf for one in first.events for leaf in leaves(one.path)]
     conditions += [equal(quotient(flat_index(first.specification), GROUP), one) for one in groups]
-    parts = divided(conditions, first.specification)
-    if len(parts) > _MOST_ROLES:
-        raise Unknown(None, f"threads of {len(parts)} roles")
-    executions = []
-    for number, (members, condition) in enumerate(parts):
-        one = Execution(
-            module, first.entry.name, first.specification, first.budget, whole.of(members, condition, number)
-        )
-        one.changed = frozenset(access.base for access in first.accesses if access.writes)
-        one.run()
-        executions.append(one)
-    return Roles(first, executions)
+    earlier: list[Execution] = []
+    for _ in range(_MOST_ATTEMPTS):
+        parts = divided(conditions, first.specification)
+        if len(parts) > _MOST_ROLES:
+            raise Unknown(None, f"threads of {len(parts)} roles")
+        executions: list[Execution] = []
+        passed = PassedBytes(earlier or executions)
+        failed: Unknown | None = None
+        try:
+            for number, (members, condition) in enumerate(parts):
+                role = whole.of(members, condition, number)
+                one = Execution(module, first.entry.name, first.specification, first.budget, role)
+                one.changed = frozenset(access.base for access in first.accesses if access.writes)
+                one.passed = passed.load
+                try:
+                    one.run()
+                    executions.append(one)
+                except Unknown as error:
+                    failed = failed or error
+            if passed.agrees(executions):
+                if failed is not None:
+                    raise failed
+                return Roles(first, executions)
+        except Divided as found:
+            conditions += found.conditions
+        earlier = executions
+    raise Unknown(None, "bytes that tell threads what to do and are not the same from attempt to attempt")
 
 
 def _groups(execution: Execution) -> dict[int, Ring]:

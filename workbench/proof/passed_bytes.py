@@ -1,0 +1,144 @@
+"""Bytes of shared memory by which threads with roles tell each other what to do, written and read between barriers.
+
+A thread that has passed n barriers of the whole block, and reads a byte, finds what was stored last before the n-th of
+them, if no store to the byte may be made after it and before the next. The stores are those of an execution in which the
+loads had found what they are taken to find: that is so in the end, and until a load finds something else for the first
+time, all threads do what the execution says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from workbench.proof.access import ThreadAccess
+from workbench.proof.clocks import Ring
+from workbench.proof.conditions import Predicate, equal
+from workbench.proof.execution import Execution
+from workbench.proof.members import of_threads, value_for
+from workbench.proof.terms import Term
+
+_MOST_PLACES = 32
+"""Places that the threads of a role may read at one load."""
+
+
+class Divided(Exception):
+    """Threads of a role that find different bytes: they are of several roles, which ``conditions`` tell apart."""
+
+    def __init__(self, conditions: Sequence[Predicate]):
+        super().__init__()
+        self.conditions = conditions
+
+
+class _Store(NamedTuple):
+    count: int
+    access: ThreadAccess
+    run: Execution
+
+
+class _Load(NamedTuple):
+    run: Execution
+    access: ThreadAccess
+    shift: int
+    size: int
+    value: int | None
+
+
+class PassedBytes:
+    """What loads find, by the stores of some executions. ``found`` has what each load was taken to find."""
+
+    def __init__(self, executions: Sequence[Execution]):
+        self.executions = executions
+        self.found: dict[tuple[int, int, tuple[Term, ...], int], _Load] = {}
+
+    def agrees(self, executions: Sequence[Execution]) -> bool:
+        """Return True if all loads find the same by the stores of other executions."""
+        others = PassedBytes(executions)
+        return all(others.load(*one[:4]) == one.value for one in self.found.values())
+
+    def load(self, run: Execution, access: ThreadAccess, shift: int, size: int) -> int | None:
+        """Return the number of ``size`` bytes that a load finds, None for any. Raises Divided."""
+        place = access.offset + shift
+        if not (place.constant is not None or of_threads(place)) or access.strong:
+            return None
+        value = self._for_all(run, access, place, size)
+        self.found[run.role.number, access.statement.start, access.rounds, shift] = _Load(
+            run, access, shift, size, value
+        )
+        return value
+
+    def _for_all(self, run: Execution, access: ThreadAccess, place: Term, size: int) -> int | None:
+        """Return what all threads of a role find. Raises Divided if they do not find the same."""
+        members = run.role.members or frozenset()
+        values: dict[int, int | None] = {}
+        for one in sorted(members):
+            at = value_for(place, one, run.specification)
+            if at not in values and len(values) < _MOST_PLACES:
+                values[at] = self._at(access, at, size)
+            elif at not in values:
+                return None
+        known = set(values.values())
+        if None in known:
+            return None
+        if len(known) > 1:
+            raise Divided([equal(place, at) for at in values])
+        return known.pop()
+
+    def _at(self, load: ThreadAccess, place: int, size: int) -> int | None:
+        """Return what a load finds at one place."""
+        for ring in self._barriers():
+            passed = load.clock.of(ring).constant
+            if passed is None:
+                continue
+            stores = self._stores(ring, load.base, place, size)
+            if stores is None or any(one.count == passed for one in stores):
+                continue
+            latest = max((one.count for one in stores if one.count < passed), default=-1)
+            last = [one for one in stores if one.count == latest]
+            values = {_bytes(one, place, size) for one in last}
+            if len(values) == 1 and None not in values and any(self._sure(one, ring) for one in last):
+                return values.pop()
+        return None
+
+    def _barriers(self) -> list[Ring]:
+        """Return the barriers that all threads of the block take part in."""
+        several = [one for run in self.executions for one in run.events if one.kind == "bar"]
+        threads = {run.specification.threads for run in self.executions}
+        parts = {one.at for one in several if one.number not in threads}
+        return [one for one in dict.fromkeys(one.at for one in several) if one not in parts]
+
+    def _stores(self, ring: Ring, base: str, place: int, size: int) -> list[_Store] | None:
+        """Return the stores that may touch some bytes; None if one may be made at any time."""
+        found = []
+        for run in self.executions:
+            for one in run.accesses:
+                low, high = one.offset.bounds
+                misses = (low is not None and low >= place + size) or (high is not None and high + one.width <= place)
+                if one.base != base or not one.writes or misses:
+                    continue
+                count = one.clock.of(ring).constant
+                if count is None or one.copy or one.strong:
+                    return None
+                found.append(_Store(count, one, run))
+        return found
+
+    def _sure(self, store: _Store, ring: Ring) -> bool:
+        """Return True if no thread of the store's role gets past the barrier behind it without having made it."""
+        passed = [one for one in store.run.events if one.kind == "bar" and one.at == ring]
+        behind = [one for one in passed if one.clock.of(ring).constant == store.count]
+        known = all(one.clock.of(ring).constant is not None for one in passed)
+        return known and bool(behind) and all(store.run.holds(one.path, store.access.path) for one in behind)
+
+
+def _bytes(store: _Store, place: int, size: int) -> int | None:
+    """Return the bytes that a store leaves at a place, as a number; None if they are not all known."""
+    values, start = store.run.stored.get(store.access), store.access.offset.constant
+    if not values or start is None:
+        return None
+    width = store.access.width // len(values)
+    numbers = [one.constant if isinstance(one, Term) else None for one in values]
+    if None in numbers or not start <= place <= start + store.access.width - size:
+        return None
+    data = b"".join((one % (1 << 8 * width)).to_bytes(width, "little") for one in numbers if one is not None)
+    return int.from_bytes(data[place - start : place - start + size], "little")
+
