@@ -22,6 +22,7 @@ class Obligations:
 
     def __init__(self, roles: Roles, order: HappensBefore):
         self.roles, self.order = roles, order
+        self._asked: dict[tuple, Answer] = {}
 
     def failures(self, asking: Asking) -> Iterator[Failure]:
         """Yield what could not be proved; ``asking`` begins a question."""
@@ -97,17 +98,20 @@ class Obligations:
                 yield self._failure(one, f"{line_of(one.statement)} uses an mbarrier of {ring.name} out of turn")
 
     def _bytes(self) -> Iterator[Failure]:
-        """Yield places where a thread goes on before the copies that it announced are all asked for."""
-        for one in self.roles.events("arrive", "wait", "bar", "exit"):
-            for ring in self.roles.rings:
-                if (
-                    not ring.is_bar
-                    and not ring.is_group
-                    and not self._holds(one, equal(one.clock.of(ring, EXPECTED), one.clock.of(ring, COPIED)))
-                ):
+        """Yield ends and arrivals before which a thread has not asked for the copies that it announced, and for no more.
+
+        Between an arrival and the next one at a ring it may wait elsewhere: see `_most_ahead`.
+        """
+        for one in self.roles.events("arrive", "exit"):
+            for ring in self.roles.rings if one.kind == "exit" else (one.at,):
+                if ring.base and not self._asked_for(one, ring):
                     text = f"the bytes that copies bring are not those that {ring.name} expects"
                     yield self._failure(one, f"before {line_of(one.statement)} {text}")
                     return
+
+    def _asked_for(self, event: BarrierUse, ring: Ring) -> bool:
+        """Return True if before an event its thread has asked for just the bytes that it announced at an mbarrier."""
+        return self._holds(event, equal(event.clock.of(ring, EXPECTED), event.clock.of(ring, COPIED)))
 
     # -- phases -------------------------------------------------------------------------------------------------
 
@@ -175,12 +179,16 @@ class Obligations:
 
     def _pair(self, one: BarrierUse, other: BarrierUse, *relations: tuple[Term, str, Term]) -> Answer:
         """Ask for two threads at two events, with relations between a term of the first and one of the second."""
-        question = self.asking()
-        question.suppose(one.path, "1")
-        question.suppose(other.path, "2")
-        return question.ask([
-            f"({relation} {question.term(mine, '1')} {question.term(its, '2')})" for mine, relation, its in relations
-        ])  # fmt: skip
+        key = (self.roles.path(one), self.roles.path(other), relations)
+        if key not in self._asked:
+            question = self.asking()
+            question.suppose(key[0], "1")
+            question.suppose(key[1], "2")
+            self._asked[key] = question.ask([
+                f"({relation} {question.term(mine, '1')} {question.term(its, '2')})"
+                for mine, relation, its in relations
+            ])  # fmt: skip
+        return self._asked[key]
 
     def _ends(self) -> Iterator[Failure]:
         """Yield waits for an arrival that a thread does not make before it ends, and barriers some go round."""
@@ -216,13 +224,18 @@ class Obligations:
         as well, then for an item that is ahead of i by no more than a number: around each cycle these add up to less
         than 0.
         """
-        waits = self.roles.events("wait", "bar", "join")
+        waits = list({self._key(one): one for one in self.roles.events("wait", "bar", "join")}.values())
         for asked in (False, True):  # most often no question is needed
             found = self._in_cycle(waits, asked=asked)
             if found is None:
                 return
         wait = next(one for one in waits if one.at == found)
         yield self._failure(wait, f"{line_of(wait.statement)}: threads may wait for each other")
+
+    def _key(self, wait: BarrierUse) -> tuple:
+        """Return what matters here of a wait: it is the same in several roles."""
+        makes = frozenset(ring for ring, makers in self.order.makers.items() if wait.clock.role in makers)
+        return wait.kind, wait.at, wait.number, wait.clock.counts, self.roles.path(wait), makes
 
     def _in_cycle(self, waits: list[BarrierUse], *, asked: bool) -> Ring | None:
         """Return a ring at which threads may wait for each other."""
@@ -255,7 +268,8 @@ class Obligations:
         if item is None or its is None:
             return None
         made = other.clock.of(one.at) + (other.at == one.at and one.at.is_bar)
-
+        if one.at.base and not self._asked_for(other, one.at):
+            made = made - 1  # the bytes of its latest arrival may be missing
         if item.constant is not None and made.constant is not None and item.constant < made.constant:
             return False
         if not asked and (its - made).constant is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from workbench.proof.access import ThreadAccess
 from workbench.proof.clocks import MADE, WAITED, BarrierUse, Ring, ThreadCounts
-from workbench.proof.conditions import at_most, equal
+from workbench.proof.conditions import Predicate, at_most, equal
 from workbench.proof.indices import thread_index
 from workbench.proof.roles import Roles
 from workbench.proof.solver import Question
@@ -81,9 +81,9 @@ class HappensBefore:
         parity = remainder(ring.phase(wait.clock.of(ring, WAITED) + shift), 2)
         return self.holds(wait, equal(parity, remainder(wait.number, 2)))  # the lowest bit counts
 
-    def holds(self, event: BarrierUse, condition: object) -> bool:
+    def holds(self, event: BarrierUse, condition: Predicate) -> bool:
         """Return True if a condition can be proved for all threads of an event."""
-        return self.roles.executions[event.clock.role].holds(event.path, condition)  # type: ignore[arg-type]
+        return self.roles.holds(event, condition)
 
     def waited(self, clock: ThreadCounts, ring: Ring) -> Term | None:
         """Return how many items of a ring a thread knows by its own waits."""
@@ -147,10 +147,10 @@ class HappensBefore:
         low, _ = value.bounds
         if low is not None and low >= 1:
             return 1
-        for found in range(1, -2 * ring.slots - 3, -1):
-            if self.holds(event, at_most(found, value)):
-                return found
-        return None
+        least = -2 * ring.slots - 2
+        if not self.holds(event, at_most(least, value)):
+            return None  # most often
+        return next((found for found in range(1, least, -1) if self.holds(event, at_most(found, value))), least)
 
     # -- accesses -----------------------------------------------------------------------------------------------
 

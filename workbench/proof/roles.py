@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from workbench.proof.access import ThreadAccess
 from workbench.proof.clocks import GROUP, PRODUCTS, BarrierUse, Ring, Role
-from workbench.proof.conditions import FALSE, equal
+from workbench.proof.conditions import FALSE, Predicate, both, conjuncts, equal
 from workbench.proof.execution import Execution
 from workbench.proof.graph import head
 from workbench.proof.indices import flat_index
@@ -42,6 +42,15 @@ class Roles:
     def rings(self) -> list[Ring]:
         """All barriers that threads count at."""
         return self.executions[0].role.all_rings()
+
+    def path(self, event: BarrierUse) -> Predicate:
+        """Return the condition of an event without that of its role, so that one answer serves several roles."""
+        own = frozenset(conjuncts(self.executions[event.clock.role].role.condition))
+        return both(*(one for one in conjuncts(event.path) if one not in own))
+
+    def holds(self, event: BarrierUse, condition: Predicate) -> bool:
+        """Return True if a condition can be proved for all threads of an event."""
+        return self.whole.holds(self.path(event), condition)
 
     def members(self, role: int) -> frozenset[int]:
         """Return the threads of a role."""
