@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from workbench.proof.clocks import COPIED, EXPECTED, GROUP, MADE, WAITED, BarrierUse, Ring
@@ -15,6 +16,7 @@ from workbench.proof.terms import Term
 from workbench.proof.unknown import line_of
 
 Asking = Callable[..., Question]
+_UNBOUNDED = 1 << 20
 
 
 class Obligations:
@@ -222,43 +224,54 @@ class Obligations:
 
         A thread that waits for item i of a ring waits for one that has made at most i arrivals there. If that one waits
         as well, then for an item that is ahead of i by no more than a number: around each cycle these add up to less
-        than 0.
+        than 0. Items are counted in rounds of loops, of which one may have several, so that each ring has a scale.
         """
         waits = list({self._key(one): one for one in self.roles.events("wait", "bar", "join")}.values())
         for asked in (False, True):  # most often no question is needed
             found = self._in_cycle(waits, asked=asked)
             if found is None:
                 return
-        wait = next(one for one in waits if one.at == found)
-        yield self._failure(wait, f"{line_of(wait.statement)}: threads may wait for each other")
+        yield self._failure(found, f"{line_of(found.statement)}: threads may wait for each other")
 
     def _key(self, wait: BarrierUse) -> tuple:
         """Return what matters here of a wait: it is the same in several roles."""
         makes = frozenset(ring for ring, makers in self.order.makers.items() if wait.clock.role in makers)
         return wait.kind, wait.at, wait.number, wait.clock.counts, self.roles.path(wait), makes
 
-    def _in_cycle(self, waits: list[BarrierUse], *, asked: bool) -> Ring | None:
-        """Return a ring at which threads may wait for each other."""
-        edges: dict[tuple[Ring, Ring], int | None] = {}
-        for one in waits:
-            for other in waits:
-                if other.clock.role not in self.order.makers[one.at]:
-                    continue
-                key, ahead = (one.at, other.at), self._most_ahead(one, other, asked=asked)
-                if ahead is not False:
-                    held = edges.get(key, -(1 << 30))
-                    edges[key] = None if ahead is None or held is None else max(ahead, held)
-        rings = self.roles.rings
-        longest = {key: (1 << 20) if value is None else value for key, value in edges.items()}
-        for middle in rings:
-            for first in rings:
-                for last in rings:
-                    if (first, middle) in longest and (middle, last) in longest:
-                        found = min(longest[first, middle] + longest[middle, last], 1 << 20)
+    def _in_cycle(self, waits: list[BarrierUse], *, asked: bool) -> BarrierUse | None:
+        """Return a wait of threads that may wait for each other."""
+        scales = self._scales()
+        longest: dict[tuple[int, int], int] = {}
+        for first, one in enumerate(waits):
+            for last, other in enumerate(waits):
+                if other.clock.role in self.order.makers[one.at]:
+                    ahead = self._most_ahead(one, other, scales, asked=asked)
+                    if ahead is not False:
+                        longest[first, last] = _UNBOUNDED if ahead is None else ahead
+        places = range(len(waits))
+        for middle in places:
+            following = [(last, longest[middle, last]) for last in places if (middle, last) in longest]
+            for first in places:
+                if (first, middle) in longest:
+                    for last, more in following:
+                        found = min(longest[first, middle] + more, _UNBOUNDED)
                         longest[first, last] = max(found, longest.get((first, last), found))
-        return next((ring for ring in rings if longest.get((ring, ring), -1) >= 0), None)
+        return next((waits[one] for one in places if longest.get((one, one), -1) >= 0), None)
 
-    def _most_ahead(self, one: BarrierUse, other: BarrierUse, *, asked: bool) -> int | bool | None:
+    def _scales(self) -> dict[Ring, int]:
+        """Return a factor for each ring, so that what a round of a loop adds to the items is the same at all of them."""
+        rates = {}
+        for ring in self.roles.rings:
+            counts = [one.clock.of(ring) for one in self.roles.events("wait", "bar", "join", "arrive", "exit")]
+            parts = [part for one in counts for part in one.parts.items()]
+            rounds = [step for key, step in parts if len(key) == 1 and key[0].kind == "round"]
+            rates[ring] = max([1, *rounds])
+        whole = math.lcm(*rates.values())
+        return {ring: whole // rate for ring, rate in rates.items()}
+
+    def _most_ahead(
+        self, one: BarrierUse, other: BarrierUse, scales: Mapping[Ring, int], *, asked: bool
+    ) -> int | bool | None:  # fmt: skip
         """Return by how much the item that ``other`` waits for may be ahead of that of ``one``, which waits for it.
 
         None for no bound, False if ``one`` never waits for a thread that waits there, as far as that can be told
@@ -272,8 +285,9 @@ class Obligations:
             made = made - 1  # the bytes of its latest arrival may be missing
         if item.constant is not None and made.constant is not None and item.constant < made.constant:
             return False
-        if not asked and (its - made).constant is not None:
-            return (its - made).constant
+        ahead = its * scales[other.at] - made * scales[one.at]
+        if not asked and ahead.constant is not None:
+            return ahead.constant
         relations = [(item, ">=", made)]
         for ring in self.roles.rings:
             both = {one.clock.role, other.clock.role} <= self.order.makers[ring]
@@ -281,12 +295,13 @@ class Obligations:
                 relations.append((one.clock.of(ring), "=", other.clock.of(ring)))
         if self._pair(one, other, *relations).contradiction:
             return False
-        if (its - made).constant is not None:
-            return (its - made).constant
-        for bound in range(1, -2 * max(one.at.slots, other.at.slots) - 2, -1):
-            if not self._holds(other, at_most(its - made, bound)):
+        if ahead.constant is not None:
+            return ahead.constant
+        least = -2 * max(one.at.slots, other.at.slots) * max(scales.values()) - 2
+        for bound in range(1, least, -1):
+            if not self._holds(other, at_most(ahead, bound)):
                 return bound + 1 if bound < 1 else None
-        return None
+        return least + 1
 
     def _item(self, event: BarrierUse) -> Term | None:
         if event.kind == "join":

@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
 from workbench.proof.conditions import TRUE, Predicate, at_most, both, either, negation, negative, zero
+from workbench.proof.descriptors import alignment
 from workbench.proof.digits import zero_parts
 from workbench.proof.execution import Execution
 from workbench.proof.indices import block_index, flat_index, thread_index
@@ -94,7 +95,10 @@ class Queries:
 
     def _misaligned(self, one: ThreadAccess) -> Predicate:
         variable = self.execution.graph.variables.get(_variable(one.base))
-        if variable is not None and variable.align % one.unit and variable.space != "local":
+        declared = 0 if variable is None else variable.align
+        if one.proxy:  # bulk copies and products rely on where the launch puts shared memory
+            declared = max(declared, alignment(self.execution, one.base))
+        if variable is not None and declared % one.unit and variable.space != "local":
             return TRUE  # by luck only
         return _misaligned_offset(one)
 
@@ -206,7 +210,8 @@ class Queries:
         value = question.value(distance)
         found += [f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"]
         found += [f"(= {question.value(part)} 0)" for part in zero_parts(distance, 1 - one.width, other.width - 1)]
-        repeats = self.specification.repeats and one.statement is other.statement and one.writes and not one.proxy
+        same = one.statement.start == other.statement.start
+        repeats = self.specification.repeats and same and one.writes and not one.proxy
         if repeats and one.base.startswith("%"):
             again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _paired(one, other)]
             found.append(f"(not {all_of([f'(= {value} 0)', *again])})")
