@@ -102,7 +102,7 @@ RULES = (
     Rule("queries.Queries._pairs", "any(size.constant != 1 for size in self.specification.grid)", "False", "two_blocks",
          {"out": "float32[64]"}, grid=2),
     Rule("solver.Question.place", "and self._one_block", "", "two_blocks", {"out": "float32[64]"}, grid=2),
-    Rule("queries._apart", "high + one.width", "high", "in_the_middle",
+    Rule("queries.never_overlap", "high + one.width", "high", "in_the_middle",
          {"out": "float32[64, 4]", "other": "float32[1]"}),
     Rule("queries.Queries._race", '(> (+ {value} {one.width}) 0)', '(>= {value} 0)', "over_the_next",
          {"out": "float32[64, 4]"}),

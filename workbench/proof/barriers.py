@@ -124,6 +124,17 @@ def count_barrier(
         count(thread, statement, state, MADE, term(1), guard, ring)
 
 
+def count_warp(thread: Thread, statement: Statement, state: State) -> None:
+    """Count a barrier of a whole warp, where its lanes have several roles."""
+    ring = thread.role.warp
+    if not thread.role.known:
+        thread.note(BarrierUse("warp", statement, state.path))
+    if ring is not None:
+        thread.release(state)
+        thread.note(BarrierUse("bar", statement, state.path, thread.clock(state), ring, number=32, rounds=thread.rounds))
+        count(thread, statement, state, MADE, term(1), TRUE, ring)
+
+
 def fence_step(thread: Thread, statement: Statement, state: State, guard: Predicate) -> None:
     """Execute a fence: the thread's stores so far come before copies and products that are ordered after it."""
     if guard != TRUE:

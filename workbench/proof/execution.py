@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from workbench.base.element_types import PTX_BYTES
 from workbench.proof.access import Epoch, Meeting, ThreadAccess
-from workbench.proof.barriers import count_barrier, fence_step, mbarrier_step
+from workbench.proof.barriers import count_barrier, count_warp, fence_step, mbarrier_step
 from workbench.proof.clocks import BarrierUse, Role
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, choice, conjuncts, either, negation, zero
 from workbench.proof.copies import copy_step
 from workbench.proof.graph import ENDS, Graph, head
 from workbench.proof.indices import block_index, flat_index, thread_index, variable_base
 from workbench.proof.loops import run_loop
+from workbench.proof.made_maps import map_step
 from workbench.proof.members import decided
 from workbench.proof.memory import is_pointer, move, parameter
 from workbench.proof.products import product_step
@@ -210,6 +211,10 @@ class Execution(Records):
             self._barrier(statement, operands, state, guard)
         elif name == "mbarrier":
             mbarrier_step(self, statement, operands, state, guard)
+        elif name == "tensormap" or "proxy.tensormap" in statement.opcode:
+            map_step(self, statement, operands, state, guard)
+            if name == "tensormap" and "aligned" in statement.opcode:
+                self._together(statement, both(state.reach, guard))
         elif name == "fence":
             fence_step(self, statement, state, guard)
         elif name == "cp":
@@ -260,7 +265,9 @@ class Execution(Records):
             for register in self.graph.registers(operands[0]):
                 self.assign(statement, state, register, None, guard)
             operands = operands[1:-1]
-        if not lanes:
+        if lanes:
+            count_warp(self, statement, state)
+        else:
             count_barrier(self, statement, operands, state, guard)
         self._together(statement, both(state.reach, guard), lanes=lanes)
         state.lane_epochs = here

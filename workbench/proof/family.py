@@ -26,6 +26,7 @@ _TENSOR = re.compile(r"\s*(\w+)\s*\[(.*)\]\s*", re.S)
 _FIELD = re.compile(r"(\w+)\.(shape|strides)\[(\d)\]")
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _INT64 = (-(1 << 63), (1 << 63) - 1)
+SCRATCH = "scratch memory"
 MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
 """Largest grid."""
 Further = Callable[[Specification], Iterable[tuple[str, Predicate]]]
@@ -225,7 +226,7 @@ class _Reader:
         made.stand_ins = tuple(self._stand_in(one, self.given.get(one.name)) for one in passed)
         for one in self.kernel.parameters:
             if one.scratch:
-                values.append(term(0))
+                values.append(self._scratch(made))
                 continue
             given = self.given.get(one.name)
             mapped = map_text(f"args[{one.name!r}]", given)
@@ -242,6 +243,15 @@ class _Reader:
             else:
                 values.append(None)
         made.arguments = tuple(values)
+
+    def _scratch(self, made: Specification) -> Term:
+        """Return the address of the memory that Triton's launcher allocates for each block; 0 where there is none."""
+        size = self.kernel.scratch_bytes
+        if not size or SCRATCH in made.tensors:
+            return term(0)
+        blocks = made.grid[0] * made.grid[1] * made.grid[2]
+        made.tensors[SCRATCH] = TensorArgument(SCRATCH, "uint8", (blocks * size,), 1)
+        return self.arena.atom("pointer", SCRATCH)
 
     def _stand_in(self, one: Parameter, given: Any) -> Any:
         """Return a value for a parameter of which a proof knows nothing."""

@@ -294,6 +294,8 @@ class _SymbolicLoop:
         state.epochs, state.lane_epochs = self.epochs
         state.queues, state.touched = {name: Queue(one.groups) for name, one in self.copies.items()}, True
         state.unfenced = self.unfenced
+        if any(head(one) == "tensormap" for place in self.body for one in self.run.graph.blocks[place].statements):
+            state.maps = {}
         return state
 
     def exits(self) -> Exits:

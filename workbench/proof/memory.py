@@ -15,6 +15,7 @@ from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
 
 _ADDRESS = re.compile(r"\[\s*([^\s+\-\],]+)\s*(?:([+-])\s*(-?\w+)\s*)?\]")
+_MAP_BYTES = 128
 _STRONG = ("volatile", "relaxed", "acquire", "release", "mmio")
 
 
@@ -110,10 +111,22 @@ def accesses_at(
             thread.record(one)
             if writes and not proxy and base.startswith("%") and not _without_fence(thread, statement):
                 state.unfenced |= {statement.start}
+            if writes:
+                _end_maps(state, one)
             for condition, pending in state.pending:
                 if pending.base == base and (writes or pending.writes) and not (copy and not writes):
                     thread.endanger(Hazard(one, pending, condition))
     return found
+
+
+def _end_maps(state: State, access: ThreadAccess) -> None:
+    """Forget the tensor maps of which a thread may write some bytes."""
+    for base, offset in [one for one in state.maps if one[0] == access.base]:
+        apart = access.offset - offset
+        low, high = apart.bounds
+        misses = (low is not None and low >= _MAP_BYTES) or (high is not None and high + access.width <= 0)
+        if not misses and not access.statement.opcode.startswith("tensormap.replace"):
+            del state.maps[base, offset]
 
 
 def _without_fence(thread: Thread, statement: Statement) -> bool:

@@ -96,7 +96,7 @@ class Queries:
     def _misaligned(self, one: ThreadAccess) -> Predicate:
         variable = self.execution.graph.variables.get(_variable(one.base))
         declared = 0 if variable is None else variable.align
-        if one.proxy:  # bulk copies and products rely on where the launch puts shared memory
+        if one.proxy or one.align:  # bulk copies and products rely on where the launch puts shared memory
             declared = max(declared, alignment(self.execution, one.base))
         if variable is not None and declared % one.unit and variable.space != "local":
             return TRUE  # by luck only
@@ -173,7 +173,7 @@ class Queries:
                 continue
             for place, one in enumerate(several):
                 for other in several[place:]:
-                    if not (one.writes or other.writes) or _apart(one, other):
+                    if not (one.writes or other.writes) or never_overlap(one, other):
                         continue
                     strong = one.strong and other.strong
                     alone = strong and not (one.in_block or other.in_block)
@@ -308,7 +308,7 @@ def _meeting(question: Question, one: Epochs, other: Epochs) -> str:
     return any_of(ways)
 
 
-def _apart(one: ThreadAccess, other: ThreadAccess) -> bool:
+def never_overlap(one: ThreadAccess, other: ThreadAccess) -> bool:
     """Return True if the bounds of two offsets do not meet."""
     (low, high), (least, most) = one.offset.bounds, other.offset.bounds
     return (high is not None and least is not None and high + one.width <= least) or (

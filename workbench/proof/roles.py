@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from workbench.proof.access import ThreadAccess
 from workbench.proof.clocks import GROUP, PRODUCTS, BarrierUse, Ring, Role
@@ -89,6 +90,9 @@ def in_roles(first: Execution, module: ParsedModule) -> Roles:
         parts = divided(conditions, first.specification)
         if len(parts) > _MOST_ROLES:
             raise Unknown(None, f"threads of {len(parts)} roles")
+        whole = _with_warps(whole, first, conditions, parts)
+        if whole.warps:
+            parts = divided(conditions, first.specification)
         executions: list[Execution] = []
         passed = PassedBytes(earlier or executions)
         failed: Unknown | None = None
@@ -111,6 +115,22 @@ def in_roles(first: Execution, module: ParsedModule) -> Roles:
             conditions += found.conditions
         earlier = executions
     raise Unknown(None, "bytes that tell threads what to do and are not the same from attempt to attempt")
+
+
+def _with_warps(
+    whole: Role, execution: Execution, conditions: list[Predicate], parts: Sequence[tuple[frozenset[int], Predicate]]
+) -> Role:
+    """Return a role with a ring for each warp whose lanes have several, and meet; add conditions that tell it apart."""
+    specification, met = execution.specification, [one for one in execution.events if one.kind == "warp"]
+    warps = dict(whole.warps)
+    for warp in range(specification.threads // 32 if met else 0):
+        lanes = range(warp * 32, warp * 32 + 32)
+        several = sum(not members.isdisjoint(lanes) for members, _ in parts) > 1
+        if warp not in warps and several and any(decided(one.path, lanes, specification) != FALSE for one in met):
+            warps[warp] = Ring(f"warp{warp}")
+            conditions.append(equal(quotient(flat_index(specification), 32), warp))
+    statements = frozenset(one.statement.start for one in met)
+    return replace(whole, warps=warps, warp_statements=statements)
 
 
 def _groups(execution: Execution) -> dict[int, Ring]:
