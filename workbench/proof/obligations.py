@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from workbench.proof.clocks import COPIED, EXPECTED, GROUP, MADE, WAITED, BarrierUse, Ring
-from workbench.proof.conditions import Predicate, at_most, below, either, equal
+from workbench.proof.conditions import Predicate, at_most, below, both, either, equal
 from workbench.proof.order import HappensBefore
-from workbench.proof.queries import Failure
+from workbench.proof.queries import Failure, never_overlap
 from workbench.proof.roles import Roles
 from workbench.proof.solver import Answer, Question
 from workbench.proof.terms import Term
@@ -149,7 +149,7 @@ class Obligations:
         for other in self.roles.rings:
             ahead = self.order.ahead.get((ring, other))
             if ahead is not None and role in self.order.makers[other]:
-                yield below(wait.clock.of(other), ahead.after(last))
+                yield both(at_most(0, last), below(wait.clock.of(other), ahead.after_made(last)))
 
     def _lifetimes(self) -> Iterator[Failure]:
         """Yield uses of an mbarrier that are not between its beginning and its end."""
@@ -158,7 +158,7 @@ class Obligations:
         uses = {one.statement.start for one in self.roles.events("arrive", "wait", "copy")}
         for edge in [one for one in accesses if one.statement.start in plain and not one.strong]:
             for use in [one for one in self.roles.whole.accesses if one.statement.start in uses and one.strong]:
-                if edge.base != use.base:
+                if edge.base != use.base or never_overlap(edge, use):
                     continue
                 question = self.asking()
                 question.suppose(edge.path, "1")
@@ -290,8 +290,8 @@ class Obligations:
             return ahead.constant
         relations = [(item, ">=", made)]
         for ring in self.roles.rings:
-            both = {one.clock.role, other.clock.role} <= self.order.makers[ring]
-            if ring.is_bar and both:  # who passes one knows that all others have reached it
+            make_both = {one.clock.role, other.clock.role} <= self.order.makers[ring]
+            if ring.is_bar and make_both:  # who passes one knows that all others have reached it
                 relations.append((one.clock.of(ring), "=", other.clock.of(ring)))
         if self._pair(one, other, *relations).contradiction:
             return False

@@ -26,11 +26,22 @@ _MOST_RATE = 4
 class Ahead:
     """A relation of two rings: who makes arrival g at one knows at least ``rate * g + least`` items of the other.
 
-    ``least`` is at most ``rate``, so that nothing follows from arrivals that are not made.
+    ``least`` is at most ``rate``, so that nothing follows from arrivals that are not made; ``sure`` may be more, for
+    those that are.
     """
 
     rate: int
     least: int
+    sure: int
+
+    @classmethod
+    def of(cls, rate: int, sure: int) -> Ahead:
+        """Return the relation of arrivals that know so many items."""
+        return cls(rate, min(rate, sure), sure)
+
+    def after_made(self, arrival: Term) -> Term:
+        """Return the items that are known with an arrival, which is made: its number is at least 0."""
+        return arrival * self.rate + self.sure
 
     def after(self, arrival: Term) -> Term:
         """Return the items that are known with an arrival."""
@@ -38,8 +49,8 @@ class Ahead:
 
     def then(self, other: Ahead) -> Ahead:
         """Return what is known by way of the other ring of a third one."""
-        rate = self.rate * other.rate
-        return Ahead(rate, min(rate, other.rate * (self.least - 1) + other.least))
+        further = other.sure if self.sure >= 1 else other.least  # who knows an item has an arrival that is made
+        return Ahead.of(self.rate * other.rate, other.rate * (self.sure - 1) + further)
 
 
 class HappensBefore:
@@ -124,7 +135,7 @@ class HappensBefore:
                         self._learn(first, last, here.then(there))
 
     def _learn(self, ring: Ring, other: Ring, found: Ahead | None) -> None:
-        if found is not None and found > self.ahead.get((ring, other), Ahead(0, 0)):
+        if found is not None and found > self.ahead.get((ring, other), Ahead(0, 0, 0)):
             self.ahead[ring, other] = found
 
     def _ahead(self, arrivals: list[BarrierUse], ring: Ring, other: Ring) -> Ahead | None:
@@ -138,9 +149,9 @@ class HappensBefore:
         for rate in range(1, _MOST_RATE + 1):
             exact = [(own - one.clock.of(ring) * rate).constant for one, own in found]
             if None not in exact:
-                return Ahead(rate, min(rate, *(least for least in exact if least is not None)))
+                return Ahead.of(rate, min(least for least in exact if least is not None))
         several = [self._least(one, own - one.clock.of(ring), other) for one, own in found]
-        return None if None in several else Ahead(1, min(least for least in several if least is not None))
+        return None if None in several else Ahead.of(1, min(least for least in several if least is not None))
 
     def _least(self, event: BarrierUse, value: Term, ring: Ring) -> int | None:
         """Return the largest number up to 1 that a value is at least."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from workbench.proof.access import ThreadAccess
 from workbench.proof.clocks import Ring
-from workbench.proof.conditions import Predicate, equal
+from workbench.proof.conditions import Predicate, either, equal
 from workbench.proof.execution import Execution
 from workbench.proof.members import of_threads, value_for
 from workbench.proof.terms import Term
@@ -81,7 +81,7 @@ class PassedBytes:
         if None in known:
             return None
         if len(known) > 1:
-            raise Divided([equal(place, at) for at in values])
+            raise Divided([either(*(equal(place, at) for at in values if values[at] == one)) for one in known])
         return known.pop()
 
     def _at(self, load: ThreadAccess, place: int, size: int) -> int | None:
