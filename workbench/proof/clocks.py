@@ -88,7 +88,7 @@ class BarrierUse:
     store with which a thread ends.
 
     ``clock`` has the counts before it. ``number`` is the count of arrivals of an ``init`` and of a ``bar``, the parity
-    of a ``wait``, the bytes of a ``copy``, the arrivals of an ``arrive``.
+    of a ``wait``, the bytes of a ``copy``, the arrivals of an ``arrive``, which ``brings`` bytes if it announces some.
     """
 
     kind: str
@@ -100,6 +100,7 @@ class BarrierUse:
     offset: Term = field(default_factory=lambda: term(0))
     number: Number | None = None
     rounds: tuple[Term, ...] = ()
+    brings: bool = False
 
     @property
     def at(self) -> Ring:

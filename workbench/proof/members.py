@@ -20,9 +20,16 @@ def decided(condition: Predicate, members: Iterable[int], specification: Specifi
         known = {holds_for(condition, one, specification) for one in members}
         if len(known) == 1:
             return TRUE if known == {True} else FALSE
-    if condition.kind in ("and", "or", "not"):
-        parts = [decided(one, members, specification) for one in condition.parts]
-        return negation(parts[0]) if condition.kind == "not" else (both if condition.kind == "and" else either)(*parts)
+    if condition.kind == "not":
+        return negation(decided(condition.parts[0], members, specification))
+    if condition.kind in ("and", "or"):
+        join = both if condition.kind == "and" else either
+        own = [one for one in condition.parts if of_threads(one)]
+        if 1 < len(own) < len(condition.parts):  # together they may decide what none of them does
+            rest = [one for one in condition.parts if not of_threads(one)]
+            return join(decided(join(*own), members, specification),
+                        *(decided(one, members, specification) for one in rest))  # fmt: skip
+        return join(*(decided(one, members, specification) for one in condition.parts))
     return condition
 
 
@@ -61,12 +68,16 @@ def same_in_warps(value: Term, specification: Specification) -> bool:
 
 
 def leaves(condition: Predicate) -> Iterator[Predicate]:
-    """Yield the comparisons in a condition that depend on nothing but the thread's number."""
-    if condition.kind in ("and", "or", "not"):
-        for one in condition.parts:
-            yield from leaves(one)
-    elif of_threads(condition):
+    """Yield the largest parts of a condition that depend on nothing but the thread's number."""
+    if of_threads(condition):
         yield condition
+    elif condition.kind in ("and", "or", "not"):
+        own = [one for one in condition.parts if of_threads(one)]
+        if own:
+            yield (both if condition.kind == "and" else either)(*own)
+        for one in condition.parts:
+            if not of_threads(one):
+                yield from leaves(one)
 
 
 def divided(conditions: Iterable[Predicate], specification: Specification) -> list[tuple[frozenset[int], Predicate]]:

@@ -147,7 +147,7 @@ class Obligations:
         if role in self.order.makers[ring]:
             yield at_most(wait.clock.of(ring), last)
         for other in self.roles.rings:
-            ahead = self.order.ahead.get((ring, other))
+            ahead = self.order.passed.get((ring, other))
             if ahead is not None and role in self.order.makers[other]:
                 yield both(at_most(0, last), below(wait.clock.of(other), ahead.after_made(last)))
 

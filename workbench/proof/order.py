@@ -7,7 +7,7 @@ item that is known to be over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from workbench.proof.access import ThreadAccess
@@ -17,7 +17,7 @@ from workbench.proof.indices import thread_index
 from workbench.proof.roles import Roles
 from workbench.proof.solver import Question
 from workbench.proof.solver_texts import all_of, any_of
-from workbench.proof.terms import Term, remainder
+from workbench.proof.terms import Term, remainder, term
 
 _MOST_RATE = 4
 
@@ -53,11 +53,38 @@ class Ahead:
         return Ahead.of(self.rate * other.rate, other.rate * (self.sure - 1) + further)
 
 
+def _fenced(ring: Ring, item: Term, unfenced: Sequence[ThreadCounts]) -> Iterator[Term]:
+    """Yield the first item of a ring that others know of an access only when it is behind a fence.
+
+    ``unfenced`` are the counts of its thread whenever it arrived anywhere, or issued a copy, without that fence.
+    """
+    counts = [one.of(ring).constant for one in unfenced]
+    if not counts:
+        yield item
+    elif None not in counts and item.constant is not None:
+        yield term(max(item.constant, *(one + 1 for one in counts if one is not None)))
+
+
+def _arrival(event: BarrierUse, ring: Ring) -> Term:
+    """Return the number of the arrival that an event is, or to which its copy belongs."""
+    return event.clock.of(ring) - (event.kind == "copy")
+
+
+Relations = dict[tuple[Ring, Ring], Ahead]
+
+
+def _learn(known: Relations, ring: Ring, other: Ring, found: Ahead | None) -> None:
+    if found is not None and found > known.get((ring, other), Ahead(0, 0, 0)):
+        known[ring, other] = found
+
+
 class HappensBefore:
     """The order of the accesses of `Roles`.
 
     ``makers`` are the roles that arrive at a ring, ``shift`` what a role's wait is ahead of the item that it waits for,
-    ``ahead`` the least by which knowledge of another ring is ahead of the arrival that is made with it.
+    ``ahead`` the least by which knowledge of another ring is ahead of the arrival that is made with it. ``passed`` is
+    the same about time alone: when an item is over, that many of another ring are, which who asked for its bytes had
+    passed, though what was written before need not be seen.
     """
 
     def __init__(self, roles: Roles):
@@ -68,7 +95,6 @@ class HappensBefore:
         self.shift: dict[tuple[int, Ring], int] = {}
         self.wrong: list[BarrierUse] = []
         self._read_waits()
-        self.ahead: dict[tuple[Ring, Ring], Ahead] = {}
         self._close()
 
     # -- what threads know ---------------------------------------------------------------------------------------
@@ -123,23 +149,35 @@ class HappensBefore:
         arrivals: dict[tuple[Ring, int], list[BarrierUse]] = {}
         for one in self.roles.events("arrive", "bar", "product"):
             arrivals.setdefault((one.at, one.clock.role), []).append(one)
+        direct: Relations = {}
         for (ring, _), several in arrivals.items():
-            for other in self.roles.rings:
-                if other != ring or not ring.is_bar:
-                    self._learn(ring, other, self._ahead(several, ring, other))
+            self._learn_from(several, ring, direct)
+        self.ahead = self._closed(direct)
+        for (ring, role), several in arrivals.items():
+            copies = [one for one in self.roles.events("copy") if (one.at, one.clock.role) == (ring, role)]
+            if copies and all(one.brings for one in several):  # an item is over when its bytes have come
+                self._learn_from(copies, ring, direct)
+        self.passed = self._closed(direct)
+
+    def _learn_from(self, events: list[BarrierUse], ring: Ring, known: Relations) -> None:
+        """Add what threads know at some events, of one role and ring, about other rings."""
+        for other in self.roles.rings:
+            if other != ring or not ring.is_bar:
+                _learn(known, ring, other, self._ahead(events, ring, other))
+
+    def _closed(self, direct: Relations) -> Relations:
+        """Return relations with all that follow from them."""
+        found = dict(direct)
         for middle in self.roles.rings:
             for first in self.roles.rings:
                 for last in self.roles.rings:
-                    here, there = self.ahead.get((first, middle)), self.ahead.get((middle, last))
+                    here, there = found.get((first, middle)), found.get((middle, last))
                     if here is not None and there is not None:
-                        self._learn(first, last, here.then(there))
-
-    def _learn(self, ring: Ring, other: Ring, found: Ahead | None) -> None:
-        if found is not None and found > self.ahead.get((ring, other), Ahead(0, 0, 0)):
-            self.ahead[ring, other] = found
+                        _learn(found, first, last, here.then(there))
+        return found
 
     def _ahead(self, arrivals: list[BarrierUse], ring: Ring, other: Ring) -> Ahead | None:
-        """Return by how much knowledge of a ring is ahead of all of a role's arrivals at another."""
+        """Return by how much knowledge of a ring is ahead of all of a role's arrivals, or copies, at another."""
         found = []
         for one in arrivals:
             own = self.waited(one.clock, other)
@@ -147,10 +185,10 @@ class HappensBefore:
                 return None
             found.append((one, own))
         for rate in range(1, _MOST_RATE + 1):
-            exact = [(own - one.clock.of(ring) * rate).constant for one, own in found]
+            exact = [(own - _arrival(one, ring) * rate).constant for one, own in found]
             if None not in exact:
                 return Ahead.of(rate, min(least for least in exact if least is not None))
-        several = [self._least(one, own - one.clock.of(ring), other) for one, own in found]
+        several = [self._least(one, own - _arrival(one, ring), other) for one, own in found]
         return None if None in several else Ahead.of(1, min(least for least in several if least is not None))
 
     def _least(self, event: BarrierUse, value: Term, ring: Ring) -> int | None:
@@ -168,8 +206,7 @@ class HappensBefore:
     def before(self, question: Question, one: ThreadAccess, tag: str, other: ThreadAccess, its: str) -> str:
         """Return the condition that an access is over before another one begins."""
         hidden = one.writes and not one.proxy and other.proxy and one.base.startswith("%")
-        if hidden and one.statement.start in self.roles.unfenced:
-            return "false"
+        unfenced = self.roles.executions[one.clock.role].unfenced.get(one.statement.start, []) if hidden else []
         if one.landing is not None:
             ends = [one.landing]
         elif one.over is not None:
@@ -178,10 +215,11 @@ class HappensBefore:
             ends = []
         ways = [
             f"(> {question.value(question.linear(known, its, item, tag))} 0)"
-            for ring, item in ends
+            for ring, least in ends
+            for item in _fenced(ring, least, unfenced)
             for known in self.known(other.clock, ring)
         ]
-        if one.over is not None and one.clock.role == other.clock.role and (one.proxy or other.proxy):
+        if one.over is not None and one.clock.role == other.clock.role and (one.proxy or other.proxy) and not unfenced:
             later = [
                 f"(> {question.value(question.linear(dict(other.clock.counts)[name], its, value, tag))} 0)"
                 for name, value in one.over.counts

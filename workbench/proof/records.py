@@ -14,7 +14,11 @@ from workbench.ptx.parse import Statement
 
 
 class Records:
-    """The records of one execution, made in its ``exact`` runs."""
+    """The records of one execution, made in its ``exact`` runs.
+
+    ``unfenced`` has, of each statement that writes shared memory, the counts whenever others may have learnt of that
+    before a fence for bulk copies and products.
+    """
 
     def __init__(self, role: Role, threads: int) -> None:
         self.role, self.exact, self.threads = role, True, threads
@@ -23,7 +27,7 @@ class Records:
         self.hazards: list[Hazard] = []
         self.events: list[BarrierUse] = []
         self.spans: list[tuple[ThreadAccess, ThreadAccess]] = []
-        self.unfenced: set[int] = set()
+        self.unfenced: dict[int, list[ThreadCounts]] = {}
         self._base: list[Predicate] = [role.condition]
 
     @property
@@ -100,8 +104,9 @@ class Records:
 
     def release(self, state: State) -> None:
         """Note that what the thread has written without a fence may now be reached by others' copies and products."""
-        if self.exact:
-            self.unfenced |= state.unfenced
+        if self.exact and self.role.known:
+            for one in state.unfenced:
+                self.unfenced.setdefault(one, []).append(self.clock(state))
 
     def retire(self, state: State, groups: tuple[Pending, ...]) -> None:
         """Note that the thread has waited for groups of copies."""

@@ -33,7 +33,6 @@ class Roles:
         whole.accesses = [one for run in executions for one in run.accesses]
         whole.meetings = [one for run in executions for one in run.meetings]
         whole.hazards = [one for run in executions for one in run.hazards]
-        self.unfenced: set[int] = set().union(*(run.unfenced for run in executions))
 
     def events(self, *kinds: str) -> list[BarrierUse]:
         """Return what threads do at barriers, of some kinds."""
@@ -88,11 +87,11 @@ def in_roles(first: Execution, module: ParsedModule) -> Roles:
     earlier: list[Execution] = []
     for _ in range(_MOST_ATTEMPTS):
         parts = divided(conditions, first.specification)
-        if len(parts) > _MOST_ROLES:
-            raise Unknown(None, f"threads of {len(parts)} roles")
         whole = _with_warps(whole, first, conditions, parts)
         if whole.warps:
             parts = divided(conditions, first.specification)
+        if len(parts) > _MOST_ROLES:
+            raise Unknown(None, f"threads of {len(parts)} roles")
         executions: list[Execution] = []
         passed = PassedBytes(earlier or executions)
         failed: Unknown | None = None
