@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from workbench.proof.conditions import FALSE, TRUE, Predicate, both, either, negation
+from workbench.proof.conditions import FALSE, TRUE, Predicate, between, both, either, negation
 from workbench.proof.evaluation import Values
+from workbench.proof.indices import flat_index
 from workbench.proof.specification import Specification
 from workbench.proof.terms import Atom, Term
 
@@ -87,9 +88,14 @@ def divided(conditions: Iterable[Predicate], specification: Specification) -> li
     for thread in range(specification.threads):
         groups.setdefault(tuple(holds_for(one, thread, specification) for one in several), []).append(thread)
     return [
-        (
-            frozenset(threads),
-            both(*(one if known else negation(one) for one, known in zip(several, truth, strict=True))),
-        )
-        for truth, threads in groups.items()
+        (frozenset(threads), _described(threads, several, truth, specification)) for truth, threads in groups.items()
     ]
+
+
+def _described(
+    threads: Sequence[int], several: Sequence[Predicate], truth: Sequence[bool], specification: Specification
+) -> Predicate:
+    """Return the condition of some threads: their range, if they follow each other."""
+    if len(threads) == threads[-1] - threads[0] + 1:
+        return between(threads[0], flat_index(specification), threads[-1])
+    return both(*(one if known else negation(one) for one, known in zip(several, truth, strict=True)))

@@ -7,17 +7,18 @@ item that is known to be over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workbench.proof.access import ThreadAccess
 from workbench.proof.clocks import MADE, WAITED, BarrierUse, Ring, ThreadCounts
 from workbench.proof.conditions import Predicate, at_most, equal
 from workbench.proof.indices import thread_index
+from workbench.proof.records import Release
 from workbench.proof.roles import Roles
 from workbench.proof.solver import Question
 from workbench.proof.solver_texts import all_of, any_of
-from workbench.proof.terms import Term, remainder, term
+from workbench.proof.terms import Term, remainder
 
 _MOST_RATE = 4
 
@@ -53,18 +54,6 @@ class Ahead:
         return Ahead.of(self.rate * other.rate, other.rate * (self.sure - 1) + further)
 
 
-def _fenced(ring: Ring, item: Term, unfenced: Sequence[ThreadCounts]) -> Iterator[Term]:
-    """Yield the first item of a ring that others know of an access only when it is behind a fence.
-
-    ``unfenced`` are the counts of its thread whenever it arrived anywhere, or issued a copy, without that fence.
-    """
-    counts = [one.of(ring).constant for one in unfenced]
-    if not counts:
-        yield item
-    elif None not in counts and item.constant is not None:
-        yield term(max(item.constant, *(one + 1 for one in counts if one is not None)))
-
-
 def _arrival(event: BarrierUse, ring: Ring) -> Term:
     """Return the number of the arrival that an event is, or to which its copy belongs."""
     return event.clock.of(ring) - (event.kind == "copy")
@@ -94,6 +83,7 @@ class HappensBefore:
             self.makers[one.at].add(one.clock.role)
         self.shift: dict[tuple[int, Ring], int] = {}
         self.wrong: list[BarrierUse] = []
+        self._later: dict[tuple, bool] = {}
         self._read_waits()
         self._close()
 
@@ -215,9 +205,9 @@ class HappensBefore:
             ends = []
         ways = [
             f"(> {question.value(question.linear(known, its, item, tag))} 0)"
-            for ring, least in ends
-            for item in _fenced(ring, least, unfenced)
+            for ring, item in ends
             for known in self.known(other.clock, ring)
+            if all(self._is_later(known, other, ring, release) for release in unfenced)
         ]
         if one.over is not None and one.clock.role == other.clock.role and (one.proxy or other.proxy) and not unfenced:
             later = [
@@ -226,6 +216,18 @@ class HappensBefore:
             ]
             ways.append(all_of([self.same_thread(question), any_of(later)]))
         return any_of(ways)
+
+    def _is_later(self, known: Term, access: ThreadAccess, ring: Ring, release: Release) -> bool:
+        """Return True if the items that are known at an access go beyond what was made at each instance of a release."""
+        key = (known, access.path, ring, release)
+        if key not in self._later:
+            path, counts = release
+            question = self.roles.whole.question()
+            question.suppose(path, "1")
+            question.suppose(access.path, "2")
+            against = f"(<= {question.term(known, '2')} {question.term(counts.of(ring), '1')})"
+            self._later[key] = question.ask([against], model=False).contradiction
+        return self._later[key]
 
     def same_thread(self, question: Question) -> str:
         """Return the condition that both threads are the same."""

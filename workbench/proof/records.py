@@ -13,10 +13,14 @@ from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
 
 
+Release = tuple[Predicate, ThreadCounts]
+"""An arrival, or a copy or product: its condition, and the counts before it."""
+
+
 class Records:
     """The records of one execution, made in its ``exact`` runs.
 
-    ``unfenced`` has, of each statement that writes shared memory, the counts whenever others may have learnt of that
+    ``unfenced`` has, of each statement that writes shared memory, each `Release` by which others may learn of that
     before a fence for bulk copies and products.
     """
 
@@ -27,7 +31,7 @@ class Records:
         self.hazards: list[Hazard] = []
         self.events: list[BarrierUse] = []
         self.spans: list[tuple[ThreadAccess, ThreadAccess]] = []
-        self.unfenced: dict[int, list[ThreadCounts]] = {}
+        self.unfenced: dict[int, list[Release]] = {}
         self._base: list[Predicate] = [role.condition]
 
     @property
@@ -105,8 +109,11 @@ class Records:
     def release(self, state: State) -> None:
         """Note that what the thread has written without a fence may now be reached by others' copies and products."""
         if self.exact and self.role.known:
+            release = (state.path, self.clock(state))
             for one in state.unfenced:
-                self.unfenced.setdefault(one, []).append(self.clock(state))
+                several = self.unfenced.setdefault(one, [])
+                if release not in several:
+                    several.append(release)
 
     def retire(self, state: State, groups: tuple[Pending, ...]) -> None:
         """Note that the thread has waited for groups of copies."""
