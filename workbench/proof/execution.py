@@ -231,9 +231,9 @@ class Execution(Records):
         elif name in WITHOUT_MEMORY:
             results = self.graph.registers(operands[0]) if operands else []
             operation = Operation(self, statement, operands, state, statement.opcode.split("."))
-            value = computed(operation) if len(results) == 1 else None
-            for register in results:
-                self.assign(statement, state, register, value, guard)
+            value = computed(operation) if len(results) == 1 or name == "shfl" else None
+            for place, register in enumerate(results):  # of a shuffle, a predicate comes behind the value
+                self.assign(statement, state, register, None if place else value, guard)
         else:
             raise Unknown(statement, f"{statement.opcode} is not modelled")
 

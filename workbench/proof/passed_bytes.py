@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from workbench.proof.access import ThreadAccess
-from workbench.proof.clocks import Ring
-from workbench.proof.conditions import Predicate, either, equal
+from workbench.proof.clocks import Ring, ThreadCounts
+from workbench.proof.conditions import FALSE, Predicate, either, equal
 from workbench.proof.execution import Execution
-from workbench.proof.members import of_threads, value_for
-from workbench.proof.terms import Term
+from workbench.proof.members import decided, of_threads, value_for
+from workbench.proof.terms import Term, term
 
 _MOST_PLACES = 32
 """Places that the threads of a role may read at one load."""
@@ -86,19 +86,16 @@ class PassedBytes:
 
     def _at(self, load: ThreadAccess, place: int, size: int) -> int | None:
         """Return what a load finds at one place."""
-        for ring in self._barriers():
-            passed = load.clock.of(ring).constant
-            if passed is None:
-                continue
-            stores = self._stores(ring, load.base, place, size)
-            if stores is None or any(one.count == passed for one in stores):
-                continue
-            latest = max((one.count for one in stores if one.count < passed), default=-1)
-            last = [one for one in stores if one.count == latest]
-            values = {_bytes(one, place, size) for one in last}
-            if len(values) == 1 and None not in values and any(self._sure(one, ring) for one in last):
-                return values.pop()
-        return None
+        barriers = self._barriers()
+        passed, stores = _passed(load.clock, barriers), self._stores(barriers, load.base, place, size)
+        if not barriers or passed is None or stores is None or any(one.count == passed for one in stores):
+            return None
+        latest = max((one.count for one in stores if one.count < passed), default=-1)
+        last = [one for one in stores if one.count == latest]
+        values = {_bytes(one, place, size) for one in last}
+        if len(values) > 1 or not any(self._sure(one, barriers) for one in last):
+            return None
+        return values.pop()
 
     def _barriers(self) -> list[Ring]:
         """Return the barriers that all threads of the block take part in."""
@@ -107,7 +104,7 @@ class PassedBytes:
         parts = {one.at for one in several if one.number not in threads}
         return [one for one in dict.fromkeys(one.at for one in several) if one not in parts]
 
-    def _stores(self, ring: Ring, base: str, place: int, size: int) -> list[_Store] | None:
+    def _stores(self, barriers: list[Ring], base: str, place: int, size: int) -> list[_Store] | None:
         """Return the stores that may touch some bytes; None if one may be made at any time."""
         found = []
         for run in self.executions:
@@ -116,18 +113,32 @@ class PassedBytes:
                 misses = (low is not None and low >= place + size) or (high is not None and high + one.width <= place)
                 if one.base != base or not one.writes or misses:
                     continue
-                count = one.clock.of(ring).constant
+                count = _passed(one.clock, barriers)
                 if count is None or one.copy or one.strong:
                     return None
                 found.append(_Store(count, one, run))
         return found
 
-    def _sure(self, store: _Store, ring: Ring) -> bool:
-        """Return True if no thread of the store's role gets past the barrier behind it without having made it."""
-        passed = [one for one in store.run.events if one.kind == "bar" and one.at == ring]
-        behind = [one for one in passed if one.clock.of(ring).constant == store.count]
-        known = all(one.clock.of(ring).constant is not None for one in passed)
-        return known and bool(behind) and all(store.run.holds(one.path, store.access.path) for one in behind)
+    def _sure(self, store: _Store, barriers: list[Ring]) -> bool:
+        """Return True if some thread of the store's role does not get past the barrier behind it without making it."""
+        ends = [(one, _passed(one.clock, barriers)) for one in store.run.events
+                if one.kind == "bar" and one.at in barriers]  # fmt: skip
+        behind = [one for one, count in ends if count == store.count]
+        known = all(count is not None for _, count in ends)
+        if not known or not behind:
+            return False
+        run, path = store.run, store.access.path
+        alone = (decided(path, [one], run.specification) for one in sorted(run.role.members or ()))
+        mine = next((one for one in alone if one != FALSE), FALSE)
+        return all(run.holds(one.path, mine) for one in behind)
+
+
+def _passed(clock: ThreadCounts, barriers: Sequence[Ring]) -> int | None:
+    """Return how many barriers of the whole block a thread has passed: all threads pass them in one order."""
+    total = term(0)
+    for ring in barriers:
+        total = total + clock.of(ring)
+    return total.constant
 
 
 def _bytes(store: _Store, place: int, size: int) -> int | None:
