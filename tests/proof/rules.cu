@@ -387,3 +387,5 @@ extern "C" __global__ void near_a_reciprocal(float* out) {  // 21,846 / 2**16 is
 }
 
 extern "C" __global__ void digits_that_overlap(float* out) { out[threadIdx.x % 16 * 3 + threadIdx.x / 16 * 8] = 1.f; }
+
+extern "C" __global__ void lane_asked(float* out) { out[__shfl_sync(~0u, threadIdx.x, 0)] = threadIdx.x; }

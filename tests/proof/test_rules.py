@@ -121,6 +121,7 @@ RULES = (
     Rule("values._modulo", "factor % (1 << width)", "factor % (1 << width - 1)", "half_a_unit", ONE),
     Rule("values._shr", "one.signed and _at_least_zero(one, value)", "one.signed", "sign_of_it", ONE),
     Rule("values._shr", "one.holds(between(0, value, (1 << count) - 1))", "True", "high_bit", {"out": "float32[1]"}),
+    Rule("values._shfl", "if same_in_warps(value, one.thread.specification)", "if True", "lane_asked", ONE),
     Rule("values._divide", "or not _at_least_zero(one, left)", "", "divided", {"out": "float32[64]"}),
     Rule("values._divide", "or not _at_least_zero(one, left)", "", "rest_of_it", {"out": "float32[64]"}),
     Rule("values._by_reciprocal", "if one.holds(between(0, dividend, (1 << shift) // excess - 1)):", "if True:",

@@ -53,7 +53,11 @@ def product() -> CompiledKernel:
 def described() -> CompiledKernel:
     kinds = dict.fromkeys("abc", "tensordesc<fp16[64,64]>") | {"k": "i32"}
     return compile_triton(
-        triton_rings.specialised, kinds, dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_K"), 64), arch="sm_90", num_stages=3
+        triton_rings.specialised,
+        kinds,
+        dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_K"), 64),
+        arch="sm_90",
+        num_stages=3,
     )
 
 

@@ -133,7 +133,9 @@ def count_warp(thread: Thread, statement: Statement, state: State) -> None:
         thread.note(BarrierUse("warp", statement, state.path))
     if ring is not None:
         thread.release(state)
-        thread.note(BarrierUse("bar", statement, state.path, thread.clock(state), ring, number=32, rounds=thread.rounds))
+        thread.note(
+            BarrierUse("bar", statement, state.path, thread.clock(state), ring, number=32, rounds=thread.rounds)
+        )
         count(thread, statement, state, MADE, term(1), TRUE, ring)
 
 

@@ -103,9 +103,7 @@ def _box(
     for axis, place in enumerate(coordinates):
         value = thread.value(statement, place, state)
         begin = thread.integer(statement, value, True, 32, state) if isinstance(value, Term) else None
-        begins.append(
-            thread.fresh(statement, f"place{axis}", -(1 << 31), (1 << 31) - 1) if begin is None else begin
-        )
+        begins.append(thread.fresh(statement, f"place{axis}", -(1 << 31), (1 << 31) - 1) if begin is None else begin)
     if mapped is not None:
         if len(begins) != len(mapped.box):
             raise Unknown(statement, f"a map of {len(mapped.box)} dimensions, and {len(begins)} coordinates")

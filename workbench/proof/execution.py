@@ -41,16 +41,8 @@ _NOTHING = frozenset((
 _MOVES = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix")
 _OPAQUE = ("clock", "clock64", "globaltimer", "globaltimer_lo", "smid", "warpid", "nwarpid", "nsmid", "gridid")
 Exits = list[tuple[int, State]]
-Passed = Callable[["Execution", ThreadAccess, int, int], int | None]
-"""A function that returns the number which a load of some bytes finds, for all threads of a role, None for any."""
-
-
-def _within(value: int, limits: tuple[int, int]) -> Term:
-    """Return a number of which the bits were loaded, in the limits of the load's type."""
-    low, high = limits
-    return term(value if value <= high else value - (high - low + 1))
-
-
+Passed = Callable[["Execution", ThreadAccess, int, int, tuple[int, int]], Term | None]
+"""A function that returns what a load of some bytes finds, within limits, for all threads of a role; None for any."""
 
 
 class Execution(Records):
@@ -287,8 +279,8 @@ class Execution(Records):
         Threads with roles order their accesses by more than barriers of all: only what these order is looked at.
         """
         if self.role.known:
-            value = self.passed(self, access, shift, size) if self.exact else None
-            return self.fresh(access.statement, f"shared{shift}", *limits) if value is None else _within(value, limits)
+            value = self.passed(self, access, shift, size, limits) if self.exact else None
+            return self.fresh(access.statement, f"shared{shift}", *limits) if value is None else value
         return self._shared.load(access, shift, size, limits)
 
     # -- values -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from workbench.base.element_types import PTX_BYTES
 from workbench.proof.access import AccessMode, ThreadAccess
 from workbench.proof.clocks import BarrierUse
-from workbench.proof.conditions import FALSE, TRUE, Predicate, at_most, below, both, between, zero
+from workbench.proof.conditions import FALSE, TRUE, Predicate, at_most, below, between, both, zero
 from workbench.proof.indices import flat_index
 from workbench.proof.maps import MAP_BYTES
 from workbench.proof.memory import Place, accesses, accesses_at, address_of, arrays_of
@@ -85,6 +85,8 @@ def _replace(thread: Thread, statement: Statement, operands: list[str], state: S
         raise Unknown(statement, _SINGLE)
     name = statement.opcode.split(".")[3]
     key = _key(thread, statement, operands[0], state)
+    if not key[0].startswith("%"):
+        raise Unknown(statement, "a tensor map that is changed in global memory is not modelled")
     held = state.maps.get(key)
     (found,) = accesses(thread, statement, operands[0], MAP_BYTES, state, guard, _MODE)
     value, axis = thread.value(statement, operands[-1], state), parse_number(operands[1]) if len(operands) > 2 else 0
@@ -92,7 +94,7 @@ def _replace(thread: Thread, statement: Statement, operands: list[str], state: S
         raise Unknown(statement, "a field of a tensor map that is not known")
     if name == "global_dim":
         value = thread.integer(statement, value, False, 32, state)
-    known = MadeMap(found) if held is None or held.ready else held
+    known = MadeMap(found) if held is None else held
     state.maps[key] = replace(known, fields={**known.fields, (name, axis): value})
 
 

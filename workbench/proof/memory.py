@@ -125,12 +125,13 @@ def _end_maps(state: State, access: ThreadAccess) -> None:
         apart = access.offset - offset
         low, high = apart.bounds
         misses = (low is not None and low >= _MAP_BYTES) or (high is not None and high + access.width <= 0)
-        if not misses and not access.statement.opcode.startswith("tensormap.replace"):
+        filled_in = access.statement.opcode.startswith("tensormap.replace") and not apart.parts
+        if not misses and not filled_in:
             del state.maps[base, offset]
 
 
 def _without_fence(thread: Thread, statement: Statement) -> bool:
-    """Return True for an ``mbarrier.init`` of Triton, which leaves out the fence behind all of them, as in the checks."""
+    """Return True for an ``mbarrier.init`` of Triton, which leaves out the fence behind it: as in the checks."""
     return thread.specification.repeats and statement.opcode.startswith("mbarrier.init")
 
 

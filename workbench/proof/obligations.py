@@ -100,7 +100,7 @@ class Obligations:
                 yield self._failure(one, f"{line_of(one.statement)} uses an mbarrier of {ring.name} out of turn")
 
     def _bytes(self) -> Iterator[Failure]:
-        """Yield ends and arrivals before which a thread has not asked for the copies that it announced, and for no more.
+        """Yield ends and arrivals before which a thread has not asked for just the bytes that it announced.
 
         Between an arrival and the next one at a ring it may wait elsewhere: see `_most_ahead`.
         """
@@ -259,7 +259,7 @@ class Obligations:
         return next((waits[one] for one in places if longest.get((one, one), -1) >= 0), None)
 
     def _scales(self) -> dict[Ring, int]:
-        """Return a factor for each ring, so that what a round of a loop adds to the items is the same at all of them."""
+        """Return a factor for each ring, by which a round of a loop adds as much to the items of each."""
         rates = {}
         for ring in self.roles.rings:
             counts = [one.clock.of(ring) for one in self.roles.events("wait", "bar", "join", "arrive", "exit")]

@@ -209,7 +209,8 @@ class HappensBefore:
             for known in self.known(other.clock, ring)
             if all(self._is_later(known, other, ring, release) for release in unfenced)
         ]
-        if one.over is not None and one.clock.role == other.clock.role and (one.proxy or other.proxy) and not unfenced:
+        alike = one.clock.role == other.clock.role and (one.proxy or other.proxy)
+        if one.over is not None and alike and not unfenced:
             later = [
                 f"(> {question.value(question.linear(dict(other.clock.counts)[name], its, value, tag))} 0)"
                 for name, value in one.over.counts
@@ -218,7 +219,7 @@ class HappensBefore:
         return any_of(ways)
 
     def _is_later(self, known: Term, access: ThreadAccess, ring: Ring, release: Release) -> bool:
-        """Return True if the items that are known at an access go beyond what was made at each instance of a release."""
+        """Return True if the items that are known at an access go beyond what was made at any time of a release."""
         key = (known, access.path, ring, release)
         if key not in self._later:
             path, counts = release

@@ -1,9 +1,9 @@
 """Bytes of shared memory by which threads with roles tell each other what to do, written and read between barriers.
 
 A thread that has passed n barriers of the whole block, and reads a byte, finds what was stored last before the n-th of
-them, if no store to the byte may be made after it and before the next. The stores are those of an execution in which the
-loads had found what they are taken to find: that is so in the end, and until a load finds something else for the first
-time, all threads do what the execution says.
+them, if no store to the byte may be made after it and before the next. The stores are those of an execution whose loads
+had found what they are taken to find: that is so in the end, and until a load finds something else for the first time,
+all threads do what the execution says.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class _Load(NamedTuple):
     access: ThreadAccess
     shift: int
     size: int
-    value: int | None
+    limits: tuple[int, int]
+    value: Term | None
 
 
 class PassedBytes:
@@ -54,16 +55,19 @@ class PassedBytes:
     def agrees(self, executions: Sequence[Execution]) -> bool:
         """Return True if all loads find the same by the stores of other executions."""
         others = PassedBytes(executions)
-        return all(others.load(*one[:4]) == one.value for one in self.found.values())
+        return all(others.load(*one[:5]) == one.value for one in self.found.values())
 
-    def load(self, run: Execution, access: ThreadAccess, shift: int, size: int) -> int | None:
-        """Return the number of ``size`` bytes that a load finds, None for any. Raises Divided."""
+    def load(
+        self, run: Execution, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int]
+    ) -> Term | None:  # fmt: skip
+        """Return the number of ``size`` bytes that a load finds, within its limits; None for any. Raises Divided."""
         place = access.offset + shift
         if not (place.constant is not None or of_threads(place)) or access.strong:
             return None
-        value = self._for_all(run, access, place, size)
+        found, (low, high) = self._for_all(run, access, place, size), limits
+        value = None if found is None else term(found if found <= high else found - (high - low + 1))
         self.found[run.role.number, access.statement.start, access.rounds, shift] = _Load(
-            run, access, shift, size, value
+            run, access, shift, size, limits, value
         )
         return value
 
@@ -152,4 +156,3 @@ def _bytes(store: _Store, place: int, size: int) -> int | None:
         return None
     data = b"".join((one % (1 << 8 * width)).to_bytes(width, "little") for one in numbers if one is not None)
     return int.from_bytes(data[place - start : place - start + size], "little")
-

@@ -12,7 +12,6 @@ from workbench.proof.terms import Term
 from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
 
-
 Release = tuple[Predicate, ThreadCounts]
 """An arrival, or a copy or product: its condition, and the counts before it."""
 

@@ -33,11 +33,12 @@ class RoleQueries(Queries):
         yield from super().failures()
 
     def _spans(self) -> Iterator[Failure]:
-        """Yield tensor maps that another thread may change between the first write of the one that makes them and a use."""
+        """Yield tensor maps that another thread may change between their making and a use."""
         spans = [(begun, ended) for run in self.roles.executions for begun, ended in run.spans]
         for begun, ended in dict.fromkeys(spans):
             for one in self.roles.whole.accesses:
-                if one.base != begun.base or not one.writes or one.clock.role == begun.clock.role or never_overlap(one, begun):
+                mine = one.clock.role == begun.clock.role
+                if mine or one.base != begun.base or not one.writes or never_overlap(one, begun):
                     continue
                 question = self.question()
                 for path, tag in ((begun.path, "1"), (ended.path, "1"), (one.path, "2")):

@@ -306,7 +306,7 @@ def _at_least_zero(one: Operation, value: Term) -> bool:
 
 
 def _shfl(one: Operation) -> Value:
-    """Return what a lane that all lanes of the warp ask holds, where the numbers of the threads say it is theirs too."""
+    """Return what a lane that all others ask holds, where the numbers of the threads say that it is the same in all."""
     lane, segments, mask = (one.value(place).constant for place in (2, 3, 4))
     value = one.value(1)
     if "idx" not in one.parts or segments != 31 or mask not in (-1, 0xFFFF_FFFF) or lane is None or not 0 <= lane < 32:
