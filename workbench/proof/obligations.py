@@ -227,11 +227,11 @@ class Obligations:
         than 0. Items are counted in rounds of loops, of which one may have several, so that each ring has a scale.
         """
         waits = list({self._key(one): one for one in self.roles.events("wait", "bar", "join")}.values())
-        for asked in (False, True):  # most often no question is needed
-            found = self._in_cycle(waits, asked=asked)
-            if found is None:
-                return
-        yield self._failure(found, f"{line_of(found.statement)}: threads may wait for each other")
+        if self._in_cycle(waits, asked=False) is None:
+            return  # most often no question is needed
+        found = self._in_cycle(waits, asked=True)
+        if found is not None:
+            yield self._failure(found, f"{line_of(found.statement)}: threads may wait for each other")
 
     def _key(self, wait: BarrierUse) -> tuple:
         """Return what matters here of a wait: it is the same in several roles."""

@@ -31,7 +31,7 @@ class Divided(Exception):
 
 
 class _Store(NamedTuple):
-    count: int
+    passed: int
     access: ThreadAccess
     run: Execution
 
@@ -92,10 +92,10 @@ class PassedBytes:
         """Return what a load finds at one place."""
         barriers = self._barriers()
         passed, stores = _passed(load.clock, barriers), self._stores(barriers, load.base, place, size)
-        if not barriers or passed is None or stores is None or any(one.count == passed for one in stores):
+        if not barriers or passed is None or stores is None or any(one.passed == passed for one in stores):
             return None
-        latest = max((one.count for one in stores if one.count < passed), default=-1)
-        last = [one for one in stores if one.count == latest]
+        latest = max((one.passed for one in stores if one.passed < passed), default=-1)
+        last = [one for one in stores if one.passed == latest]
         values = {_bytes(one, place, size) for one in last}
         if len(values) > 1 or not any(self._sure(one, barriers) for one in last):
             return None
@@ -127,7 +127,7 @@ class PassedBytes:
         """Return True if some thread of the store's role does not get past the barrier behind it without making it."""
         ends = [(one, _passed(one.clock, barriers)) for one in store.run.events
                 if one.kind == "bar" and one.at in barriers]  # fmt: skip
-        behind = [one for one, count in ends if count == store.count]
+        behind = [one for one, count in ends if count == store.passed]
         known = all(count is not None for _, count in ends)
         if not known or not behind:
             return False
