@@ -98,6 +98,7 @@ def test_rules_of_maps_that_a_kernel_makes_are_needed():
             assert is_proved(kernel, family), where
 
 
+@pytest.mark.long
 def test_warps_with_tasks_from_the_host_s_descriptors():
     """Both groups multiply and store the same tile, which is a race here; all else is proved."""
     proof = wb.prove(described(), **DESCRIBED)

@@ -42,7 +42,9 @@ def mbarrier_step(thread: Thread, statement: Statement, operands: list[str], sta
         if bytes_expected is None or not bytes_expected.within(0, LARGEST_EXPECTED):
             raise Unknown(statement, "expected bytes that are not a number")
         weight = term(1) if expects or number is None else number
-        event(thread, "arrive", statement, operands[0], state, guard, weight, brings=bool(bytes_expected.constant))
+        event(thread, "arrive", statement, operands[0], state, guard, weight)
+        if bytes_expected.constant:
+            event(thread, "announce", statement, operands[0], state, guard, bytes_expected)
         thread.release(state)
         count(thread, statement, state, MADE, term(1), guard)
         count(thread, statement, state, EXPECTED, bytes_expected, guard)
@@ -69,8 +71,7 @@ def use_mbarrier(
 
 
 def event(
-    thread: Thread, kind: str, statement: Statement, operand: str, state: State, guard: Predicate, number: Term | None,
-    *, brings: bool = False,
+    thread: Thread, kind: str, statement: Statement, operand: str, state: State, guard: Predicate, number: Term | None
 ) -> BarrierUse | None:  # fmt: skip
     """Note what a statement does at an mbarrier, and return it; None in a trial run."""
     if not thread.exact:
@@ -85,7 +86,7 @@ def event(
     ((base, offset),) = places
     found = BarrierUse(
         kind, statement, both(state.path, guard), thread.clock(state), thread.role.rings.get(statement.start), base,
-        offset, number, thread.rounds, brings,
+        offset, number, thread.rounds,
     )  # fmt: skip
     thread.note(found)
     return found

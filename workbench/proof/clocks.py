@@ -88,7 +88,8 @@ class BarrierUse:
     store with which a thread ends.
 
     ``clock`` has the counts before it. ``number`` is the count of arrivals of an ``init`` and of a ``bar``, the parity
-    of a ``wait``, the bytes of a ``copy``, the arrivals of an ``arrive``, which ``brings`` bytes if it announces some.
+    of a ``wait``, the bytes of a ``copy``, the arrivals of an ``arrive``, the bytes, more than 0, that one is
+    to ``announce``.
     """
 
     kind: str
@@ -100,7 +101,6 @@ class BarrierUse:
     offset: Term = field(default_factory=lambda: term(0))
     number: Number | None = None
     rounds: tuple[Term, ...] = ()
-    brings: bool = False
 
     @property
     def at(self) -> Ring:

@@ -1,7 +1,7 @@
 """Tensor maps that a kernel makes: ``tensormap.replace`` in shared memory, then a copy of 128 bytes to global memory.
 
 One thread fills in all fields, its warp copies the map out, and the thread uses it. So the fields are followed in the
-state of that thread alone; that no other thread writes the bytes meanwhile is asked in the end, for each of `Span`.
+state of that thread alone; that no other thread writes the bytes meanwhile is asked in the end: see `MapLifetime`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MadeMap:
     ready: bool = False
 
 
-class Span(NamedTuple):
+class MapLifetime(NamedTuple):
     """Two accesses of a thread between which nobody else may write the bytes of the first."""
 
     begun: ThreadAccess
@@ -110,7 +110,7 @@ def _copy_out(thread: Thread, statement: Statement, operands: list[str], state: 
     read = accesses(thread, statement, operands[1], MAP_BYTES, state, first, _MODE._replace(writes=False))
     written = accesses(thread, statement, operands[0], MAP_BYTES, state, first, _MODE)
     if held is not None and first == TRUE and len(thread.role.members or ()) == 1:
-        thread.span(Span(held.begun, read[0]))
+        thread.span(MapLifetime(held.begun, read[0]))
         state.maps[target] = MadeMap(written[0], held.fields)
 
 
@@ -138,7 +138,7 @@ def made_box(
     (read, *_) = accesses_at(
         thread, statement, several, MAP_BYTES, state, guard, mode._replace(writes=False, align=MAP_BYTES)
     )
-    thread.span(Span(held.begun, read))
+    thread.span(MapLifetime(held.begun, read))
     return _box_of(thread, statement, held.fields, coordinates, state)
 
 

@@ -143,9 +143,12 @@ class HappensBefore:
         for (ring, _), several in arrivals.items():
             self._learn_from(several, ring, direct)
         self.ahead = self._closed(direct)
+        announced = {(one.statement.start, one.clock) for one in self.roles.events("announce")}
         for (ring, role), several in arrivals.items():
             copies = [one for one in self.roles.events("copy") if (one.at, one.clock.role) == (ring, role)]
-            if copies and all(one.brings for one in several):  # an item is over when its bytes have come
+            if copies and all(
+                (one.statement.start, one.clock) in announced for one in several
+            ):  # an item is over when its bytes have come
                 self._learn_from(copies, ring, direct)
         self.passed = self._closed(direct)
 

@@ -46,7 +46,7 @@ class _Load(NamedTuple):
 
 
 class PassedBytes:
-    """What loads find, by the stores of some executions. ``found`` has what each load was taken to find."""
+    """The numbers that loads find, by the stores of some executions. ``found`` has those that were returned."""
 
     def __init__(self, executions: Sequence[Execution]):
         self.executions = executions
