@@ -107,6 +107,21 @@ def test_warps_with_tasks_from_the_host_s_descriptors():
     assert all("copies to c, " in one.text for one in proof.counterexamples), proof
 
 
+SLIPS = {
+    "wait": ("mbarrier.try_wait", "setp.eq.u32 complete, 0, 0;\n", ""),
+    "arrival": ("mbarrier.arrive.shared", "", ""),
+    "bytes": ("expect_tx", "4096", "8192"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_in_the_ptx_of_a_product_is_refuted_by_a_run(slip):
+    line, new, old = SLIPS[slip]
+    proof = wb.prove(edited(product(), line, new, old=old), **PRODUCT)
+    assert proof.status == "refuted", proof
+
+
 @pytest.mark.long
 def test_a_product_with_specialised_warps_is_proved():
     proof = wb.prove(product(), **PRODUCT)
