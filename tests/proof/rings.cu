@@ -197,3 +197,59 @@ extern "C" __global__ void short_matrix(float* out) {  // 32 rows where a produc
   wait_for_products<0>();
   out[threadIdx.x] = d[0];
 }
+
+// A lane arrives for its warp behind a barrier of it.
+extern "C" __global__ void weighted(float* out, const float* x) {
+  __shared__ float part[32];
+  __shared__ Barrier full;
+  const int t = threadIdx.x;
+  if (t == 0) init(full, 32), fence_init();
+  __syncthreads();
+  if (t < 32) {
+    part[t] = x[t];
+    if (!SLIPPED(2)) __syncwarp();
+    if (t == 0)
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&full)), "n"(SLIPPED(1) ? 16 : 32)
+                   : "memory");
+    return;
+  }
+  wait(full, 0);
+  out[t - 32] = part[t - 32];
+}
+
+// Warps that a byte each sends to a task, and another byte to the end: two tasks write a half of the result.
+extern "C" __global__ void dispatched(float* out, const float* x) {
+  __shared__ unsigned char task[4];
+  const int t = threadIdx.x, warp = __shfl_sync(~0u, t / 32, 0);
+  if (warp == 2) {
+    if (t == 64 && (!SLIPPED(1) || x[0] > 0)) task[0] = 0, task[1] = SLIPPED(2) ? 0 : 1;
+    meet<96>(1);
+    if (!SLIPPED(3)) meet<96>(1);
+    if (t == 64) task[0] = task[1] = 2;
+    meet<96>(1);
+    return;
+  }
+  for (;;) {
+    meet<96>(1);
+    const int mine = task[warp];
+    if (mine == 2) return;
+    out[mine * 32 + t % 32] = x[t];
+    meet<96>(1);
+  }
+}
+
+// One thread waits for its own copy before it has asked for it.
+extern "C" __global__ void late(float* out, const float* x) {
+  __shared__ alignas(128) float stage[64];
+  __shared__ Barrier full;
+  const int t = threadIdx.x;
+  if (t == 0) init(full, 1), fence_init();
+  __syncthreads();
+  if (t == 0) {
+    arrive_and_expect(full, 256);
+    if (SLIPPED(1)) wait(full, 0);
+    load(stage, x, 256, full);
+  }
+  if (t != 0 || !SLIPPED(1)) wait(full, 0);
+  out[t] = stage[t];
+}

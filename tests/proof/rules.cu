@@ -526,3 +526,5 @@ __constant__ float table[64];
 extern "C" __global__ void stored_to_a_constant(float* out) {
   asm volatile("st.f32 [%0], 0f00000000;" ::"l"(table + threadIdx.x) : "memory");
 }
+
+extern "C" __global__ void lane_asked(float* out) { out[__shfl_sync(~0u, threadIdx.x, 0)] = threadIdx.x; }

@@ -38,6 +38,10 @@ FAMILIES = {
     },
     "elected": {"grid": 1, "block": 64, "args": {"out": "float32[2]"}},
     "grouped": {"grid": 1, "block": 128, "args": dict.fromkeys(("out", "x"), "float32[128]")},
+    "weighted": {"grid": 1, "block": 64, "args": dict.fromkeys(("out", "x"), "float32[32]")},
+    "dispatched": {"grid": 1, "block": 96, "args": dict.fromkeys(("out", "x"), "float32[64]")},
+    "late": {"grid": 1, "block": 64, "args": dict.fromkeys(("out", "x"), "float32[64]")},
+    "told": {"grid": 1, "block": 128, "args": {"out": "float32[2]"}},
 }  # fmt: skip
 LONG = ("counted_ring", "ring")
 LONG_SLIPS = {"tile_ring": {2, 3, 5, 6, 8, 9, 10, 11, 12, 14}, "multiplied": {1, 2, 3, 6, 7, 9, 10, 11, 12}}
@@ -79,7 +83,7 @@ def test_the_machine_finds_nothing_in_right_kernels(name):
             *(wb.TensorMap.of(one, (len(one), 64), swizzle=128) for one in (a, b)),
             tiles,
         ]
-        args["elected"] = [torch.zeros(2)]
+        args["elected"] = args["told"] = [torch.zeros(2)]
         given = args.get(name, [torch.zeros(128), torch.randn(128)])
         report = wb.check_kernel(getattr(module(), name), grid=1, block=threads, args=given)
         assert report.ok, report
@@ -87,7 +91,8 @@ def test_the_machine_finds_nothing_in_right_kernels(name):
 
 REFUTED = {
     "tile_ring": range(1, 14), "ring": range(1, 14), "counted_ring": (1, 2), "changed_in_place": (2, 3),
-    "multiplied": (1, 2, 3, *range(5, 13)), "grouped": (1, 2, 3), "elected": (1,),
+    "multiplied": (1, 2, 3, *range(5, 13)), "grouped": (1, 2, 3), "elected": (1,), "weighted": (1,),
+    "dispatched": (2, 3), "late": (1,), "told": (1,),
 }  # fmt: skip
 
 
@@ -97,7 +102,10 @@ def test_a_slip_is_refuted_by_a_launch_in_which_the_machine_finds_it(name, slip)
     assert proof.status == "refuted", proof
 
 
-NOT_PROVED = [("changed_in_place", 1, "races"), ("tile_ring", 14, "bounds"), ("multiplied", 4, "races")]
+NOT_PROVED = [
+    ("changed_in_place", 1, "races"), ("tile_ring", 14, "bounds"), ("multiplied", 4, "races"),
+    ("dispatched", 1, "races"), ("weighted", 2, "races"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "slip", "property"), [marked(*one) for one in NOT_PROVED])
@@ -107,19 +115,29 @@ def test_a_slip_that_no_run_shows_alone_is_not_proved(name, slip, property):
     assert proof.properties[property] == "unknown", proof
 
 
-def test_rows_that_a_product_reads_are_in_bounds_only_with_a_broken_rule():
-    def is_proved() -> bool:
-        family = Family(module().short_matrix.compiled, 1, 128, {"out": "float32[128]"}, ())
-        return attempt(family, HIGHEST, Effort(4_000_000, models=False), lambda made, failure: True).proved
-
-    assert not is_proved()
-    with changed("products._multiply", "(operands[1], _ROWS, ", "(operands[1], 32, "):
-        assert is_proved()
+def is_proved(kernel, family) -> bool:
+    made = Family(kernel, family["grid"], family.get("block"), family["args"], family.get("facts", ()))
+    return attempt(made, HIGHEST, Effort(20_000_000, models=False), lambda made, failure: True).proved
 
 
-def test_what_another_role_stores_is_not_followed():
-    proof = wb.prove(module(1).told, grid=1, block=128, args={"out": "float32[2]"})
-    assert proof.properties["bounds"] != "proved", proof
+RULES = (
+    ("products._multiply", "(operands[1], _ROWS, ", "(operands[1], 32, ", "short_matrix", 0),
+    ("obligations.Obligations._arrivals", "weight * len", "32 * len", "weighted", 1),
+    ("obligations.Obligations._most_ahead", "not self._asked_for(other, one.at)", "False", "late", 1),
+    ("order.HappensBefore._is_later", "return self._later[key]", "return True", "changed_in_place", 1),
+    ("passed_bytes.PassedBytes._at", "max((one", "min((one", "told", 1),
+    ("passed_bytes.PassedBytes._sure", "run.holds(one.path, mine)", "True", "dispatched", 1),
+)
+OTHERS = {"short_matrix": {"grid": 1, "block": 128, "args": {"out": "float32[128]"}}}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule[0].rpartition(".")[2])
+def test_a_faulty_kernel_is_proved_only_with_a_broken_rule(rule):
+    where, old, new, name, slip = rule
+    kernel, family = getattr(module(slip), name).compiled, (FAMILIES | OTHERS)[name]
+    assert not is_proved(kernel, family)
+    with changed(where, old, new):
+        assert is_proved(kernel, family)
 
 
 def test_a_verdict_is_kept_for_the_boxes_and_layouts_of_its_maps():

@@ -42,7 +42,10 @@ def mbarrier_step(thread: Thread, statement: Statement, operands: list[str], sta
         bytes_expected = number if expects else term(0)
         if bytes_expected is None or not bytes_expected.within(0, LARGEST_EXPECTED):
             raise Unknown(statement, "expected bytes that are not a number")
-        event(thread, "arrive", statement, operands[0], state, guard, term(1) if expects or number is None else number)
+        weight = term(1) if expects or number is None else number
+        event(thread, "arrive", statement, operands[0], state, guard, weight)
+        if bytes_expected.constant:
+            event(thread, "announce", statement, operands[0], state, guard, bytes_expected)
         thread.release(state)
         count(thread, statement, state, MADE, term(1), guard)
         count(thread, statement, state, EXPECTED, bytes_expected, guard)
@@ -130,6 +133,19 @@ def count_barrier(
                     number=threads, rounds=thread.rounds))  # fmt: skip
     if ring is not None:
         count(thread, statement, state, MADE, term(1), guard, ring)
+
+
+def count_warp(thread: Thread, statement: Statement, state: State) -> None:
+    """Count a barrier of a whole warp, where its lanes have several roles."""
+    ring = thread.role.warp
+    if not thread.role.known:
+        thread.note(BarrierUse("warp", statement, state.path))
+    if ring is not None:
+        thread.release(state)
+        thread.note(
+            BarrierUse("bar", statement, state.path, thread.clock(state), ring, number=32, rounds=thread.rounds)
+        )
+        count(thread, statement, state, MADE, term(1), TRUE, ring)
 
 
 def fence_step(thread: Thread, statement: Statement, state: State, guard: Predicate) -> None:

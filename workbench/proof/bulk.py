@@ -9,8 +9,9 @@ from workbench.proof.access import AccessMode
 from workbench.proof.barriers import count, event, use_mbarrier
 from workbench.proof.clocks import COPIED, MADE, Ring
 from workbench.proof.conditions import TRUE, Predicate, at_most, below, both
+from workbench.proof.made_maps import BoxOfMap, made_box
 from workbench.proof.maps import TensorMapArgument
-from workbench.proof.memory import Place, accesses, accesses_at
+from workbench.proof.memory import accesses, accesses_at, is_pointer
 from workbench.proof.state import STORES, State
 from workbench.proof.terms import Term, term
 from workbench.proof.thread import Thread
@@ -40,24 +41,24 @@ def bulk_step(thread: Thread, statement: Statement, operands: list[str], state: 
         raise Unknown(statement, f"{statement.opcode} is not modelled")
     to, source, *others = operands
     outside, inside = (source, to) if loads else (to, source)
-    mapped: TensorMapArgument | None = None
-    places: list[Place] = []
-    if "tensor" in parts:
-        mapped, places = _box(thread, statement, outside, state)
-        width, align = mapped.box_bytes, _TILE_UNIT
-    else:
+    width = align = 0
+    if "tensor" not in parts:
         given = thread.value(statement, others.pop(0), state)
         if not isinstance(given, Term) or not given.constant or given.constant % 16:
             raise Unknown(statement, "a bulk copy whose size is not a number, a multiple of 16")
-        width, align = given.constant, 0
+        width = given.constant
     thread.release(state)
     landing = landing_of(thread, statement, state) if loads else None
     copied = AccessMode(writes=not loads, copy=True, proxy=True, landing=landing)
-    if mapped is not None:
-        element = mapped.tensor.element
-        found = accesses_at(
-            thread, statement, places, element, state, guard, copied._replace(clipped=True, align=element)
-        )
+    if "tensor" in parts:
+        box = _box(thread, statement, outside, state, guard, copied)
+        if box is None:
+            if loads:
+                event(thread, "copy", statement, others[0], state, guard, None)
+            return None
+        width, align = box.box_bytes, _TILE_UNIT
+        mode = copied._replace(clipped=box.clipped, align=box.element)
+        found = accesses_at(thread, statement, box.places, box.element, state, guard, mode)
     else:
         found = accesses(thread, statement, outside, width, state, guard, copied._replace(space="global"))
     read = copied._replace(writes=loads, align=align, space="shared")
@@ -76,7 +77,9 @@ def _group(thread: Thread, statement: Statement, operands: list[str], state: Sta
     """Commit or wait for bulk stores. ``wait_group.read`` waits for what they read; their writes then last for ever."""
     queue = state.queues[STORES]
     if guard != TRUE:
-        raise Unknown(statement, "a group of bulk stores under a guard")
+        if thread.role.known:
+            raise Unknown(statement, "a group of bulk stores under a guard")
+        return
     if "commit_group" in statement.opcode:
         state.queues[STORES] = queue.committed()
         return
@@ -88,29 +91,44 @@ def _group(thread: Thread, statement: Statement, operands: list[str], state: Sta
     thread.retire(state, waited)
 
 
-def _box(thread: Thread, statement: Statement, operand: str, state: State) -> tuple[TensorMapArgument, list[Place]]:
-    """Return the tensor map of a copy, and any one element of the box that is in the tensor."""
+def _box(
+    thread: Thread, statement: Statement, operand: str, state: State, guard: Predicate, mode: AccessMode
+) -> BoxOfMap | None:  # fmt: skip
+    """Return the box of a copy: that of an argument, or of a map that the kernel makes. None before roles are known."""
     found = _BOX.fullmatch(operand.strip())
     address = thread.value(statement, found[1], state) if found is not None else None
     atom = address.atom if isinstance(address, Term) else None
     mapped = None if atom is None else thread.specification.maps.get(atom.name)
-    if found is None or mapped is None:
-        raise Unknown(
-            statement, 'a tensor map that is no argument: give it in args, as "TensorMap(float16[m, k], [64, 64])"'
-        )
-    places = split_operands(found[2])[::-1]  # the innermost dimension comes first
-    if len(places) != len(mapped.box):
-        raise Unknown(statement, f"a map of {len(mapped.box)} dimensions, and {len(places)} coordinates")
-    inside, offset = TRUE, term(0)
-    for axis, (place, extent, size) in enumerate(zip(places, mapped.box, mapped.tensor.shape, strict=True)):
+    coordinates = [] if found is None else split_operands(found[2])  # the innermost dimension comes first
+    begins = []
+    for axis, place in enumerate(coordinates):
         value = thread.value(statement, place, state)
         begin = thread.integer(statement, value, True, 32, state) if isinstance(value, Term) else None
-        if begin is None:
-            begin = thread.fresh(statement, f"place{axis}", -(1 << 31), (1 << 31) - 1)
+        begins.append(thread.fresh(statement, f"place{axis}", -(1 << 31), (1 << 31) - 1) if begin is None else begin)
+    if mapped is not None:
+        if len(begins) != len(mapped.box):
+            raise Unknown(statement, f"a map of {len(mapped.box)} dimensions, and {len(begins)} coordinates")
+        return _argument_box(thread, statement, mapped, begins[::-1])
+    if isinstance(address, Term) and is_pointer(address):
+        made = made_box(thread, statement, address, begins, state, guard, mode) if thread.role.known else None
+        if made is not None or not thread.role.known:
+            return made
+    raise Unknown(
+        statement, 'a tensor map that is no argument: give it in args, as "TensorMap(float16[m, k], [64, 64])"'
+    )
+
+
+def _argument_box(
+    thread: Thread, statement: Statement, mapped: TensorMapArgument, begins: list[Term]
+) -> BoxOfMap:  # fmt: skip
+    """Return any one element of a box that is in the tensor of an argument."""
+    inside, offset = TRUE, term(0)
+    for axis, (begin, extent, size) in enumerate(zip(begins, mapped.box, mapped.tensor.shape, strict=True)):
         at = begin + thread.fresh(statement, f"box{axis}", 0, extent - 1)
         inside = both(inside, at_most(0, at), below(at, size))
         offset = offset * size + at
-    return mapped, [(inside, mapped.tensor.name, offset * mapped.tensor.element)]
+    element = mapped.tensor.element
+    return BoxOfMap([(inside, mapped.tensor.name, offset * element)], element, mapped.box_bytes, True)
 
 
 def landing_of(thread: Thread, statement: Statement, state: State) -> tuple[Ring, Term] | None:

@@ -88,7 +88,8 @@ class BarrierUse:
     store with which a thread ends.
 
     ``clock`` has the counts before it. ``number`` is the count of arrivals of an ``init`` and of a ``bar``, the parity
-    of a ``wait``, the bytes of a ``copy``, the arrivals of an ``arrive``.
+    of a ``wait``, the bytes of a ``copy``, the arrivals of an ``arrive``, the bytes, more than 0, that one is
+    to ``announce``.
     """
 
     kind: str
@@ -113,7 +114,8 @@ class Role:
     """Threads of a block that do the same, by their numbers, and the barriers of the kernel.
 
     ``rings`` has the ring of each statement that uses an mbarrier; ``bars`` those of barriers of threads, by their
-    number, ``groups`` those of products by the number of the warp group. ``condition`` holds for the threads. Without
+    number, ``groups`` those of products by the number of the warp group, ``warps`` those of ``bar.warp.sync`` by the
+    number of a warp whose lanes have several roles. ``condition`` holds for the threads. Without
     ``members`` the barriers are yet to be found.
     """
 
@@ -122,6 +124,8 @@ class Role:
     bar_statements: frozenset[int] = frozenset()
     groups: Mapping[int, Ring] = field(default_factory=dict)
     product_statements: frozenset[int] = frozenset()
+    warps: Mapping[int, Ring] = field(default_factory=dict)
+    warp_statements: frozenset[int] = frozenset()
     members: frozenset[int] | None = None
     condition: Predicate = TRUE
     number: int = -1
@@ -136,16 +140,26 @@ class Role:
         """The ring of products of the threads' warp group."""
         return self.groups.get(min(self.members) // GROUP) if self.members else None
 
+    @property
+    def warp(self) -> Ring | None:
+        """The ring of the threads' warp, if they are of one, and others of it have another role."""
+        warps = {one // 32 for one in self.members or ()}
+        return self.warps.get(warps.pop()) if len(warps) == 1 else None
+
     def all_rings(self) -> list[Ring]:
         """Return each ring once."""
-        return list(dict.fromkeys([*self.rings.values(), *self.bars.values(), *self.groups.values()]))
+        several = (self.rings, self.bars, self.groups, self.warps)
+        return list(dict.fromkeys(one for rings in several for one in rings.values()))
 
     def watched(self) -> Iterator[tuple[str, frozenset[int]]]:
         """Yield the counts, and the statements that change each."""
         for ring in self.all_rings():
             own = frozenset(start for start, one in self.rings.items() if one == ring)
             for name in ring.counts():
-                yield name, self.bar_statements if ring.is_bar else self.product_statements if ring.is_group else own
+                if ring.is_bar:
+                    yield name, self.bar_statements | self.warp_statements
+                else:
+                    yield name, self.product_statements if ring.is_group else own
 
     def of(self, members: frozenset[int], condition: Predicate, number: int) -> Role:
         """Return the role of some of the threads."""

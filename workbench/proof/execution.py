@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from workbench.base.element_types import PTX_BYTES
 from workbench.proof.access import Epoch, Meeting, ThreadAccess, following
-from workbench.proof.barriers import count_barrier, fence_step, mbarrier_step
+from workbench.proof.barriers import count_barrier, count_warp, fence_step, mbarrier_step
 from workbench.proof.clocks import BarrierUse, Role
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, choice, conjuncts, either, negation, zero
 from workbench.proof.copies import copy_step
 from workbench.proof.graph import ENDS, Graph, head
 from workbench.proof.indices import block_index, flat_index, thread_index, variable_base
 from workbench.proof.loops import run_loop
+from workbench.proof.made_maps import map_step
 from workbench.proof.members import decided
 from workbench.proof.memory import is_pointer, move, parameter
 from workbench.proof.products import product_step
@@ -41,6 +42,8 @@ _OPAQUE = ("clock", "clock64", "globaltimer", "globaltimer_lo", "smid", "warpid"
 _WIDE = ("clock64", "globaltimer", "gridid")
 """Special registers of 64 bits."""
 Exits = list[tuple[int, State]]
+Passed = Callable[["Execution", ThreadAccess, int, int, tuple[int, int]], Term | None]
+"""A function that returns what a load of some bytes finds, within limits, for all threads of a role; None for any."""
 
 
 class Execution(Records):
@@ -63,6 +66,7 @@ class Execution(Records):
         self.read_as_constant: set[str] = set()
         self.stored: dict[ThreadAccess, tuple[Value, ...]] = {}
         self._shared = SharedValues(self)
+        self.passed: Passed = lambda *_: None
         self.rounds: tuple[Term, ...] = ()
         self._proved: dict[tuple[Predicate, Predicate], bool] = {}
         self._blocks = 0
@@ -200,6 +204,10 @@ class Execution(Records):
             self._barrier(statement, operands, state, guard)
         elif name == "mbarrier":
             mbarrier_step(self, statement, operands, state, guard)
+        elif name == "tensormap" or "proxy.tensormap" in statement.opcode:
+            map_step(self, statement, operands, state, guard)
+            if name == "tensormap" and "aligned" in statement.opcode:
+                self._together(statement, both(state.reach, guard))
         elif name == "fence":
             fence_step(self, statement, state, guard)
         elif name == "cp":
@@ -216,10 +224,11 @@ class Execution(Records):
         elif name in WITHOUT_MEMORY:
             results = self.graph.registers(operands[0]) if operands else []
             operation = Operation(self, statement, operands, state, statement.opcode.split("."))
-            alone = len(results) == 1 and "|" not in operands[0]
-            value = computed(operation) if alone else None
-            for register in results:
-                self.assign(statement, state, register, value, guard)
+            shuffled = name == "shfl" and not operands[0].startswith("_")
+            known = shuffled or (len(results) == 1 and "|" not in operands[0])
+            value = computed(operation) if known else None
+            for place, register in enumerate(results):  # of a shuffle, a predicate comes behind the value
+                self.assign(statement, state, register, None if place else value, guard)
         else:
             raise Unknown(statement, f"{statement.opcode} is not modelled")
 
@@ -250,7 +259,9 @@ class Execution(Records):
             for register in self.graph.registers(operands[0]):
                 self.assign(statement, state, register, None, guard)
             operands = operands[1:-1]
-        if not lanes:
+        if lanes:
+            count_warp(self, statement, state)
+        else:
             count_barrier(self, statement, operands, state, guard)
         self._together(statement, both(state.reach, guard), lanes=lanes)
         here, others = Epoch(guard, statement.start, self.rounds), negation(guard)
@@ -268,10 +279,11 @@ class Execution(Records):
     def shared_value(self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int]) -> Value:
         """Return what a load finds in shared memory, within the limits of its type.
 
-        Threads with roles order their accesses by more than barriers of all: they may find anything.
+        Threads with roles order their accesses by more than barriers of all: only what these order is looked at.
         """
         if self.role.known:
-            return self.fresh(access.statement, f"shared{shift}", *limits)
+            value = self.passed(self, access, shift, size, limits) if self.exact else None
+            return self.fresh(access.statement, f"shared{shift}", *limits) if value is None else value
         return self._shared.load(access, shift, size, limits)
 
     # -- values -------------------------------------------------------------------------------------------------

@@ -23,8 +23,10 @@ from workbench.ptx.parse import Parameter, ParsedModule, parse
 from workbench.toolchain import CompiledKernel
 
 _TENSOR = re.compile(r"\s*(\w+)\s*\[(.*)\]\s*", re.S)
+_FIELD = re.compile(r"(\w+)\.(shape|strides)\[(\d)\]")
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _INT64 = (-(1 << 63), (1 << 63) - 1)
+SCRATCH = "scratch memory"
 MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
 """Largest grid."""
 Further = Callable[[Specification], Iterable[tuple[str, Predicate]]]
@@ -90,6 +92,7 @@ class _Reader:
             self.given = dict(self.launched.args)
         else:
             self.given = self._arguments(family.args)
+            self._fields()
             self._symbols(family)
             self.names: Mapping[str, Any] = self.sizes
             tensors = {name: self._tensor(name, one) for name, one in self.given.items() if self._is_tensor(name)}
@@ -133,6 +136,16 @@ class _Reader:
             listed = f"{len(names)}: {', '.join(names)}"
             raise ArgumentError("args", f"{len(args)} arguments", listed, "Give one for each parameter, or by name.")
         return dict(zip(names, args, strict=True))
+
+    def _fields(self) -> None:
+        """Give the fields of a descriptor of Triton, parameters of their own, as its tensor map has them."""
+        for one in self.kernel.parameters:
+            found = _FIELD.fullmatch(one.name)
+            mapped = map_text("args", self.given.get(found[1])) if found and one.name not in self.given else None
+            if found and mapped is not None:
+                further = mapped.shape[int(found[3]) + 1 :]
+                text = mapped.shape[int(found[3])] if found[2] == "shape" else "*".join(f"({size})" for size in further)
+                self.given[one.name] = text or 1
 
     def _symbols(self, family: Family) -> None:
         """Make a symbol of each name in the formulas; those of shapes and of the grid are at least 1."""
@@ -215,7 +228,7 @@ class _Reader:
         made.stand_ins = tuple(self._stand_in(one, self.given.get(one.name)) for one in passed)
         for one in self.kernel.parameters:
             if one.scratch:
-                values.append(term(0))
+                values.append(self._scratch(made))
                 continue
             given = self.given.get(one.name)
             mapped = map_text(f"args[{one.name!r}]", given)
@@ -233,6 +246,15 @@ class _Reader:
             else:
                 values.append(None)
         made.arguments = tuple(values)
+
+    def _scratch(self, made: Specification) -> Term:
+        """Return the address of the memory that Triton's launcher allocates for each block; 0 where there is none."""
+        size = self.kernel.scratch_bytes
+        if not size or SCRATCH in made.tensors:
+            return term(0)
+        blocks = made.grid[0] * made.grid[1] * made.grid[2]
+        made.tensors[SCRATCH] = TensorArgument(SCRATCH, "uint8", (blocks * size,), 1)
+        return self.arena.atom("pointer", SCRATCH)
 
     def _stand_in(self, one: Parameter, given: Any) -> Any:
         """Return a value for a parameter of which a proof knows nothing."""

@@ -12,7 +12,8 @@ from workbench.ptx.parse import Label, ParsedModule, PtxDeclaration, PtxEntry, P
 
 REGISTER = re.compile(r"[%\w$]+")
 ENDS = ("ret", "exit", "trap")
-_READS_ALL = ("st", "bra", "red", "ret", "cp", "fence", "membar", "prefetch", "mbarrier", "bar", "barrier", "stmatrix")
+_READS_ALL = ("st", "bra", "red", "ret", "cp", "fence", "membar", "prefetch", "mbarrier", "bar", "barrier", "stmatrix",
+              "tensormap")  # fmt: skip
 _FAILS = "__assertfail"
 """The function that an assertion calls, which ends the launch."""
 _BARRIERS = ("bar", "barrier", "mbarrier")

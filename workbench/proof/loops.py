@@ -105,6 +105,7 @@ class _SymbolicLoop:
         self.copies = {name: HeadCopies(self.count, self.index, start.queues[name].groups) for name in QUEUES}
         self.exact_copies: set[str] = set()
         self.unfenced = start.unfenced
+        self.maps = start.maps
 
     # -- substitution in the round ------------------------------------------------------------------------------
 
@@ -294,6 +295,7 @@ class _SymbolicLoop:
         state.epochs, state.lane_epochs = self.epochs
         state.queues, state.touched = {name: Queue(one.groups) for name, one in self.copies.items()}, True
         state.unfenced = self.unfenced
+        state.maps = dict(self.maps)
         return state
 
     def exits(self) -> Exits:
@@ -356,6 +358,9 @@ class _SymbolicLoop:
                 self.epochs, same = (pair[0], pair[1]), False
         if not after.unfenced <= self.unfenced:
             self.unfenced, same = self.unfenced | after.unfenced, False
+        left = {key: one for key, one in self.maps.items() if after.maps.get(key) == one}
+        if len(left) < len(self.maps):
+            self.maps, same = left, False
         broken = [name for name, one in self.copies.items() if not one.kept(after.queues[name], run.holds)]
         if self.exact_copies.intersection(broken):
             raise Unknown(self.statement, "copies in flight that match no rule from round to round")

@@ -15,6 +15,7 @@ from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
 
 _ADDRESS = re.compile(r"\[\s*([^\s+\-\],]+)\s*(?:([+-])\s*(-?\w+)\s*)?\]")
+_MAP_BYTES = 128
 _STRONG = ("volatile", "relaxed", "acquire", "release", "mmio")
 
 
@@ -151,8 +152,10 @@ def accesses_at(
             )  # fmt: skip
             found.append(one)
             thread.record(one)
-            if writes and not proxy and base.startswith("%"):
+            if writes and not proxy and base.startswith("%") and not _without_fence(thread, statement):
                 state.unfenced |= {statement.start}
+            if writes:
+                _end_maps(state, one)
             for condition, pending in state.pending:
                 if pending.base == base and (writes or pending.writes) and not (copy and not writes):
                     thread.endanger(Hazard(one, pending, condition))
@@ -162,6 +165,22 @@ def accesses_at(
 def _in_block(statement: Statement) -> bool:
     """Return True for an operation that is atomic only for threads of a block, or of a cluster, which is one block."""
     return any(one in ("cta", "cluster") for one in statement.opcode.split("."))
+
+
+def _end_maps(state: State, access: ThreadAccess) -> None:
+    """Forget the tensor maps of which a thread may write some bytes."""
+    for base, offset in [one for one in state.maps if one[0] == access.base]:
+        apart = access.offset - offset
+        low, high = apart.bounds
+        misses = (low is not None and low >= _MAP_BYTES) or (high is not None and high + access.width <= 0)
+        filled_in = access.statement.opcode.startswith("tensormap.replace") and not apart.parts
+        if not misses and not filled_in:
+            del state.maps[base, offset]
+
+
+def _without_fence(thread: Thread, statement: Statement) -> bool:
+    """Return True for an ``mbarrier.init`` of Triton, which leaves out the fence behind it: as in the checks."""
+    return thread.specification.repeats and statement.opcode.startswith("mbarrier.init")
 
 
 def move(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:

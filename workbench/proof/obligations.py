@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from workbench.proof.clocks import COPIED, EXPECTED, GROUP, MADE, WAITED, BarrierUse, Ring
-from workbench.proof.conditions import Predicate, at_most, below, either, equal
+from workbench.proof.conditions import Predicate, at_most, below, both, either, equal
 from workbench.proof.order import HappensBefore
-from workbench.proof.queries import Failure
+from workbench.proof.queries import Failure, never_overlap
 from workbench.proof.roles import Roles
 from workbench.proof.solver import Answer, Question
 from workbench.proof.terms import Term
 from workbench.proof.unknown import line_of
 
 Asking = Callable[..., Question]
+_UNBOUNDED = 1 << 20
 
 
 class Obligations:
@@ -22,6 +24,7 @@ class Obligations:
 
     def __init__(self, roles: Roles, order: HappensBefore):
         self.roles, self.order = roles, order
+        self._asked: dict[tuple, Answer] = {}
 
     def failures(self, asking: Asking) -> Iterator[Failure]:
         """Yield what could not be proved; ``asking`` begins a question."""
@@ -51,7 +54,10 @@ class Obligations:
     # -- arrivals -----------------------------------------------------------------------------------------------
 
     def _counts(self) -> Iterator[Failure]:
-        """Yield rings whose phases do not end with one arrival of each thread that arrives at all."""
+        """Yield rings whose phases do not end when each thread that arrives at all has done so once.
+
+        The arrivals of a thread may count for several; then all of a role count for the same number.
+        """
         for ring, makers in self.order.makers.items():
             threads = sum(len(self.roles.members(role)) for role in makers)
             events = [one for one in self.roles.events("arrive", "bar", "product") if one.at == ring]
@@ -62,13 +68,27 @@ class Obligations:
                         yield self._failure(one, f"{line_of(one.statement)}: {text}")
                         break
                     continue
-                weight = one.number if ring.is_bar else getattr(one.number, "constant", None)
                 wanted = one.number if ring.is_bar else ring.arrivals
-                if (ring.is_bar or weight == 1) and threads == wanted:
+                made = threads if ring.is_bar else self._arrivals(events)
+                if made == wanted:
                     continue
-                text = f"{threads} threads arrive at {ring.name}, where {wanted} are waited for"
+                arrivals = f"arrivals of {threads} threads" if made is None else f"{made} arrivals"
+                text = f"{arrivals} at {ring.name}, where {wanted} are waited for"
                 yield self._failure(one, f"{line_of(one.statement)}: {text}")
                 break
+
+    def _arrivals(self, events: list[BarrierUse]) -> int | None:
+        """Return what the arrivals at a phase of an mbarrier add up to; None if a role's are not all for one number."""
+        weights: dict[int, set[int | None]] = {}
+        for one in events:
+            weights.setdefault(one.clock.role, set()).add(getattr(one.number, "constant", None))
+        total = 0
+        for role, several in weights.items():
+            weight = several.pop()
+            if several or weight is None or weight < 1:
+                return None
+            total += weight * len(self.roles.members(role))
+        return total
 
     def _places(self) -> Iterator[Failure]:
         """Yield uses of an mbarrier that is not the next one of its ring."""
@@ -80,17 +100,20 @@ class Obligations:
                 yield self._failure(one, f"{line_of(one.statement)} uses an mbarrier of {ring.name} out of turn")
 
     def _bytes(self) -> Iterator[Failure]:
-        """Yield places where a thread goes on before the copies that it announced are all asked for."""
-        for one in self.roles.events("arrive", "wait", "bar", "exit"):
-            for ring in self.roles.rings:
-                if (
-                    not ring.is_bar
-                    and not ring.is_group
-                    and not self._holds(one, equal(one.clock.of(ring, EXPECTED), one.clock.of(ring, COPIED)))
-                ):
+        """Yield ends and arrivals before which a thread has not asked for just the bytes that it announced.
+
+        Between an arrival and the next one at a ring it may wait elsewhere: see `_most_ahead`.
+        """
+        for one in self.roles.events("arrive", "exit"):
+            for ring in self.roles.rings if one.kind == "exit" else (one.at,):
+                if ring.base and not self._asked_for(one, ring):
                     text = f"the bytes that copies bring are not those that {ring.name} expects"
                     yield self._failure(one, f"before {line_of(one.statement)} {text}")
                     return
+
+    def _asked_for(self, event: BarrierUse, ring: Ring) -> bool:
+        """Return True if before an event its thread has asked for just the bytes that it announced at an mbarrier."""
+        return self._holds(event, equal(event.clock.of(ring, EXPECTED), event.clock.of(ring, COPIED)))
 
     # -- phases -------------------------------------------------------------------------------------------------
 
@@ -124,9 +147,9 @@ class Obligations:
         if role in self.order.makers[ring]:
             yield at_most(wait.clock.of(ring), last)
         for other in self.roles.rings:
-            ahead = self.order.ahead.get((ring, other))
+            ahead = self.order.passed.get((ring, other))
             if ahead is not None and role in self.order.makers[other]:
-                yield below(wait.clock.of(other), ahead.after(last))
+                yield both(at_most(0, last), below(wait.clock.of(other), ahead.after_made(last)))
 
     def _lifetimes(self) -> Iterator[Failure]:
         """Yield uses of an mbarrier that are not between its beginning and its end."""
@@ -135,7 +158,7 @@ class Obligations:
         uses = {one.statement.start for one in self.roles.events("arrive", "wait", "copy")}
         for edge in [one for one in accesses if one.statement.start in plain and not one.strong]:
             for use in [one for one in self.roles.whole.accesses if one.statement.start in uses and one.strong]:
-                if edge.base != use.base:
+                if edge.base != use.base or never_overlap(edge, use):
                     continue
                 question = self.asking()
                 question.suppose(edge.path, "1")
@@ -158,12 +181,16 @@ class Obligations:
 
     def _pair(self, one: BarrierUse, other: BarrierUse, *relations: tuple[Term, str, Term]) -> Answer:
         """Ask for two threads at two events, with relations between a term of the first and one of the second."""
-        question = self.asking()
-        question.suppose(one.path, "1")
-        question.suppose(other.path, "2")
-        return question.ask([
-            f"({relation} {question.term(mine, '1')} {question.term(its, '2')})" for mine, relation, its in relations
-        ])  # fmt: skip
+        key = (self.roles.path(one), self.roles.path(other), relations)
+        if key not in self._asked:
+            question = self.asking()
+            question.suppose(key[0], "1")
+            question.suppose(key[1], "2")
+            self._asked[key] = question.ask([
+                f"({relation} {question.term(mine, '1')} {question.term(its, '2')})"
+                for mine, relation, its in relations
+            ])  # fmt: skip
+        return self._asked[key]
 
     def _ends(self) -> Iterator[Failure]:
         """Yield waits for an arrival that a thread does not make before it ends, and barriers some go round."""
@@ -197,38 +224,54 @@ class Obligations:
 
         A thread that waits for item i of a ring waits for one that has made at most i arrivals there. If that one waits
         as well, then for an item that is ahead of i by no more than a number: around each cycle these add up to less
-        than 0.
+        than 0. Items are counted in rounds of loops, of which one may have several, so that each ring has a scale.
         """
-        waits = self.roles.events("wait", "bar", "join")
-        for asked in (False, True):  # most often no question is needed
-            found = self._in_cycle(waits, asked=asked)
-            if found is None:
-                return
-        wait = next(one for one in waits if one.at == found)
-        yield self._failure(wait, f"{line_of(wait.statement)}: threads may wait for each other")
+        waits = list({self._key(one): one for one in self.roles.events("wait", "bar", "join")}.values())
+        if self._in_cycle(waits, asked=False) is None:
+            return  # most often no question is needed
+        found = self._in_cycle(waits, asked=True)
+        if found is not None:
+            yield self._failure(found, f"{line_of(found.statement)}: threads may wait for each other")
 
-    def _in_cycle(self, waits: list[BarrierUse], *, asked: bool) -> Ring | None:
-        """Return a ring at which threads may wait for each other."""
-        edges: dict[tuple[Ring, Ring], int | None] = {}
-        for one in waits:
-            for other in waits:
-                if other.clock.role not in self.order.makers[one.at]:
-                    continue
-                key, ahead = (one.at, other.at), self._most_ahead(one, other, asked=asked)
-                if ahead is not False:
-                    held = edges.get(key, -(1 << 30))
-                    edges[key] = None if ahead is None or held is None else max(ahead, held)
-        rings = self.roles.rings
-        longest = {key: (1 << 20) if value is None else value for key, value in edges.items()}
-        for middle in rings:
-            for first in rings:
-                for last in rings:
-                    if (first, middle) in longest and (middle, last) in longest:
-                        found = min(longest[first, middle] + longest[middle, last], 1 << 20)
+    def _key(self, wait: BarrierUse) -> tuple:
+        """Return what matters here of a wait: it is the same in several roles."""
+        makes = frozenset(ring for ring, makers in self.order.makers.items() if wait.clock.role in makers)
+        return wait.kind, wait.at, wait.number, wait.clock.counts, self.roles.path(wait), makes
+
+    def _in_cycle(self, waits: list[BarrierUse], *, asked: bool) -> BarrierUse | None:
+        """Return a wait of threads that may wait for each other."""
+        scales = self._scales()
+        longest: dict[tuple[int, int], int] = {}
+        for first, one in enumerate(waits):
+            for last, other in enumerate(waits):
+                if other.clock.role in self.order.makers[one.at]:
+                    ahead = self._most_ahead(one, other, scales, asked=asked)
+                    if ahead is not False:
+                        longest[first, last] = _UNBOUNDED if ahead is None else ahead
+        places = range(len(waits))
+        for middle in places:
+            following = [(last, longest[middle, last]) for last in places if (middle, last) in longest]
+            for first in places:
+                if (first, middle) in longest:
+                    for last, more in following:
+                        found = min(longest[first, middle] + more, _UNBOUNDED)
                         longest[first, last] = max(found, longest.get((first, last), found))
-        return next((ring for ring in rings if longest.get((ring, ring), -1) >= 0), None)
+        return next((waits[one] for one in places if longest.get((one, one), -1) >= 0), None)
 
-    def _most_ahead(self, one: BarrierUse, other: BarrierUse, *, asked: bool) -> int | bool | None:
+    def _scales(self) -> dict[Ring, int]:
+        """Return a factor for each ring, by which a round of a loop adds as much to the items of each."""
+        rates = {}
+        for ring in self.roles.rings:
+            counts = [one.clock.of(ring) for one in self.roles.events("wait", "bar", "join", "arrive", "exit")]
+            parts = [part for one in counts for part in one.parts.items()]
+            rounds = [step for key, step in parts if len(key) == 1 and key[0].kind == "round"]
+            rates[ring] = max([1, *rounds])
+        whole = math.lcm(*rates.values())
+        return {ring: whole // rate for ring, rate in rates.items()}
+
+    def _most_ahead(
+        self, one: BarrierUse, other: BarrierUse, scales: Mapping[Ring, int], *, asked: bool
+    ) -> int | bool | None:  # fmt: skip
         """Return by how much the item that ``other`` waits for may be ahead of that of ``one``, which waits for it.
 
         None for no bound, False if ``one`` never waits for a thread that waits there, as far as that can be told
@@ -238,24 +281,27 @@ class Obligations:
         if item is None or its is None:
             return None
         made = other.clock.of(one.at) + (other.at == one.at and one.at.is_bar)
-
+        if one.at.base and not self._asked_for(other, one.at):
+            made = made - 1  # the bytes of its latest arrival may be missing
         if item.constant is not None and made.constant is not None and item.constant < made.constant:
             return False
-        if not asked and (its - made).constant is not None:
-            return (its - made).constant
+        ahead = its * scales[other.at] - made * scales[one.at]
+        if not asked and ahead.constant is not None:
+            return ahead.constant
         relations = [(item, ">=", made)]
         for ring in self.roles.rings:
-            both = {one.clock.role, other.clock.role} <= self.order.makers[ring]
-            if ring.is_bar and both:  # who passes one knows that all others have reached it
+            make_both = {one.clock.role, other.clock.role} <= self.order.makers[ring]
+            if ring.is_bar and make_both:  # who passes one knows that all others have reached it
                 relations.append((one.clock.of(ring), "=", other.clock.of(ring)))
         if self._pair(one, other, *relations).contradiction:
             return False
-        if (its - made).constant is not None:
-            return (its - made).constant
-        for bound in range(1, -2 * max(one.at.slots, other.at.slots) - 2, -1):
-            if not self._holds(other, at_most(its - made, bound)):
+        if ahead.constant is not None:
+            return ahead.constant
+        least = -2 * max(one.at.slots, other.at.slots) * max(scales.values()) - 2
+        for bound in range(1, least, -1):
+            if not self._holds(other, at_most(ahead, bound)):
                 return bound + 1 if bound < 1 else None
-        return None
+        return least + 1
 
     def _item(self, event: BarrierUse) -> Term | None:
         if event.kind == "join":

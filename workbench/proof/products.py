@@ -73,6 +73,8 @@ def _multiply(thread: Thread, statement: Statement, operands: list[str], state: 
     for register in thread.graph.registers(operands[0]):
         thread.assign(statement, state, register, None, TRUE)
     read = _READ._replace(landing=_begin(thread, statement, state))
+    if not thread.role.known:
+        return  # what it reads counts in the execution of each role
     shape = next(found for one in statement.opcode.split(".") if (found := _SHAPE.fullmatch(one)))
     in_registers = operands[1].lstrip().startswith("{")
     scales = operands[4:]  # of the factors; for those of 16 bits then which are transposed

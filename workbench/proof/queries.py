@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
 from workbench.proof.conditions import TRUE, Predicate, at_most, both, either, negation, negative, zero
+from workbench.proof.descriptors import alignment
 from workbench.proof.digits import zero_parts
 from workbench.proof.execution import Execution
 from workbench.proof.indices import block_index, flat_index, thread_index
@@ -98,7 +99,10 @@ class Queries:
     def _misaligned(self, one: ThreadAccess) -> Predicate:
         tensor = self.specification.tensors.get(one.base)
         array = tensor if tensor is not None else self.execution.graph.variables.get(_variable(one.base))
-        if array is not None and array.align % one.unit:
+        declared = 0 if array is None else array.align
+        if tensor is None and (one.proxy or one.align):  # bulk copies and products rely on where a launch puts them
+            declared = max(declared, alignment(self.execution, one.base))
+        if array is not None and declared % one.unit:
             return TRUE  # by luck only
         return _misaligned_offset(one)
 
@@ -173,7 +177,7 @@ class Queries:
                 continue
             for place, one in enumerate(several):
                 for other in several[place:]:
-                    if not (one.writes or other.writes) or _apart(one, other):
+                    if not (one.writes or other.writes) or never_overlap(one, other):
                         continue
                     strong = one.strong and other.strong
                     alone = strong and not (one.in_block or other.in_block)
@@ -210,7 +214,8 @@ class Queries:
         value = question.value(distance)
         found += [f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"]
         found += [f"(= {question.value(part)} 0)" for part in zero_parts(distance, 1 - one.width, other.width - 1)]
-        repeats = self.specification.repeats and one.statement is other.statement and one.writes and not one.proxy
+        same = one.statement.start == other.statement.start
+        repeats = self.specification.repeats and same and one.writes and not one.proxy
         if repeats and one.base == REPLICAS:
             again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _paired(one, other)]
             found.append(f"(not {all_of([f'(= {value} 0)', *again])})")
@@ -307,7 +312,7 @@ def _meeting(question: Question, one: Epochs, other: Epochs) -> str:
     return any_of(ways)
 
 
-def _apart(one: ThreadAccess, other: ThreadAccess) -> bool:
+def never_overlap(one: ThreadAccess, other: ThreadAccess) -> bool:
     """Return True if the bounds of two offsets do not meet."""
     (low, high), (least, most) = one.offset.bounds, other.offset.bounds
     return (high is not None and least is not None and high + one.width <= least) or (

@@ -12,9 +12,16 @@ from workbench.proof.terms import Term
 from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
 
+Release = tuple[Predicate, ThreadCounts]
+"""An arrival, or a copy or product: its condition, and the counts before it."""
+
 
 class Records:
-    """The records of one execution, made in its ``exact`` runs."""
+    """The records of one execution, made in its ``exact`` runs.
+
+    ``unfenced`` has, of each statement that writes shared memory, each `Release` by which others may learn of that
+    before a fence for bulk copies and products.
+    """
 
     def __init__(self, role: Role, threads: int) -> None:
         self.role, self.exact, self.threads = role, True, threads
@@ -22,7 +29,8 @@ class Records:
         self.meetings: list[Meeting] = []
         self.hazards: list[Hazard] = []
         self.events: list[BarrierUse] = []
-        self.unfenced: set[int] = set()
+        self.spans: list[tuple[ThreadAccess, ThreadAccess]] = []
+        self.unfenced: dict[int, list[Release]] = {}
         self._base: list[Predicate] = [role.condition]
 
     @property
@@ -33,7 +41,7 @@ class Records:
         """
         everyone = {one.ring is not None and one.ring.name == "bar0" and one.number == self.threads
                     for one in self.events if one.kind == "bar"}  # fmt: skip
-        others = any(one.kind != "bar" for one in self.events)
+        others = any(one.kind not in ("bar", "warp") for one in self.events)
         return self.role.known or others or False in everyone or any(one.proxy for one in self.accesses)
 
     @property
@@ -43,12 +51,13 @@ class Records:
 
     def mark(self) -> tuple[int, ...]:
         """Return the numbers of accesses and other records so far, for `forget`."""
-        return len(self.accesses), len(self.meetings), len(self.hazards), len(self.events)
+        return len(self.accesses), len(self.meetings), len(self.hazards), len(self.events), len(self.spans)
 
     def forget(self, mark: tuple[int, ...]) -> None:
         """Drop everything recorded since a mark."""
-        accesses, meetings, hazards, events = mark
+        accesses, meetings, hazards, events, spans = mark
         del self.accesses[accesses:], self.meetings[meetings:], self.hazards[hazards:], self.events[events:]
+        del self.spans[spans:]
 
     def meet(self, statement: Statement, path: Predicate, reach: Predicate, rounds: tuple[Term, ...]) -> None:
         """Note that the threads have to agree to come here."""
@@ -70,6 +79,11 @@ class Records:
         """Keep what a thread does at a barrier, in an exact run."""
         if self.exact and event.path != FALSE:
             self.events.append(event)
+
+    def span(self, span: tuple[ThreadAccess, ThreadAccess]) -> None:
+        """Note two accesses between which no other thread may write the bytes of the first, in an exact run."""
+        if self.exact:
+            self.spans.append(span)
 
     def clock(self, state: State) -> ThreadCounts:
         """Return the thread's counts at barriers. Raises Unknown for counts that match no sum of steps."""
@@ -93,8 +107,12 @@ class Records:
 
     def release(self, state: State) -> None:
         """Note that what the thread has written without a fence may now be reached by others' copies and products."""
-        if self.exact:
-            self.unfenced |= state.unfenced
+        if self.exact and self.role.known:
+            release = (state.path, self.clock(state))
+            for one in state.unfenced:
+                several = self.unfenced.setdefault(one, [])
+                if release not in several:
+                    several.append(release)
 
     def retire(self, state: State, groups: tuple[Pending, ...]) -> None:
         """Note that the thread has waited for groups of copies."""

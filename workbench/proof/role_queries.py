@@ -8,7 +8,7 @@ from workbench.proof.access import ThreadAccess
 from workbench.proof.indices import thread_index
 from workbench.proof.obligations import Obligations
 from workbench.proof.order import HappensBefore
-from workbench.proof.queries import Failure, Queries, differ
+from workbench.proof.queries import Failure, Queries, differ, does, never_overlap
 from workbench.proof.roles import Roles, is_product
 from workbench.proof.solver import Question
 from workbench.proof.solver_texts import all_of
@@ -29,7 +29,30 @@ class RoleQueries(Queries):
         """Yield what could not be proved."""
         yield from self._registers()
         yield from self.obligations.failures(self.question)
+        yield from self._spans()
         yield from super().failures()
+
+    def _spans(self) -> Iterator[Failure]:
+        """Yield tensor maps that another thread may change between their making and a use."""
+        spans = [(begun, ended) for run in self.roles.executions for begun, ended in run.spans]
+        for begun, ended in dict.fromkeys(spans):
+            for one in self.roles.whole.accesses:
+                mine = one.clock.role == begun.clock.role
+                if mine or one.base != begun.base or not one.writes or never_overlap(one, begun):
+                    continue
+                question = self.question()
+                for path, tag in ((begun.path, "1"), (ended.path, "1"), (one.path, "2")):
+                    question.suppose(path, tag)
+                distance = question.value(question.linear(begun.offset, "1", one.offset, "2"))
+                answer = question.ask([
+                    f"(< {distance} {one.width})", f"(> (+ {distance} {begun.width}) 0)",
+                    f"(not {self.order.before(question, one, '2', begun, '1')})",
+                    f"(not {self.order.before(question, ended, '1', one, '2')})",
+                ])  # fmt: skip
+                if not answer.contradiction:
+                    text = f"{does(one)}, where {line_of(begun.statement)} makes a tensor map"
+                    yield Failure("races", text, (one.statement, begun.statement), dict(answer.values))
+                    return
 
     def _registers(self) -> Iterator[Failure]:
         """Yield registers of products that are touched too early, on any way through the code: the machine's check."""

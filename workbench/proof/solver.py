@@ -15,7 +15,7 @@ from workbench.errors import MissingToolError
 from workbench.proof.conditions import Predicate
 from workbench.proof.facts import DataFact
 from workbench.proof.solver_texts import all_of, any_of, loads_in, number_text, same_array
-from workbench.proof.terms import BLOCK, GRID, Atom, Term, term
+from workbench.proof.terms import BLOCK, GRID, Atom, Term, bounds_of_atom, term
 
 try:
     import z3
@@ -390,4 +390,5 @@ def _order(place: Place) -> tuple[int, str]:
 
 
 def _never_negative(atom: Atom) -> bool:
-    return atom.low is not None and atom.low >= 0
+    least, _ = bounds_of_atom(atom)
+    return least is not None and least >= 0

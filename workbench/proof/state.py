@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from workbench.proof.access import Epoch, Epochs, Pending
 from workbench.proof.conditions import TRUE, Predicate, both, choice, conjuncts, either, negation, without
@@ -48,7 +49,8 @@ class State:
     barrier of the block was the latest, ``lane_epochs`` which of the warp or the block. ``queues`` has what is in
     flight of each of `QUEUES`. ``touched`` tells whether the thread may have accessed memory, ``multiplying`` whether
     it has begun a group of products and not committed it. ``unfenced`` are the
-    statements that may have written shared memory with no fence for bulk copies and products behind them.
+    statements that may have written shared memory with no fence for bulk copies and products behind them. ``maps`` are
+    the tensor maps that the thread has made, by array and offset.
     """
 
     registers: dict[str, Value]
@@ -60,10 +62,11 @@ class State:
     touched: bool = False
     multiplying: bool = False
     unfenced: frozenset[int] = frozenset()
+    maps: dict[tuple[str, Term], Any] = field(default_factory=dict)
 
     def copy(self) -> State:
         """Return a state that changes by itself."""
-        return replace(self, registers=dict(self.registers), queues=dict(self.queues))
+        return replace(self, registers=dict(self.registers), queues=dict(self.queues), maps=dict(self.maps))
 
     @property
     def pending(self) -> Pending:
@@ -96,6 +99,7 @@ def merged(states: Sequence[State], live: Iterable[str], types: dict[str, str]) 
     result.touched = any(one.touched for one in states)
     result.multiplying = any(one.multiplying for one in states)
     result.unfenced = frozenset().union(*(one.unfenced for one in states))
+    result.maps = {key: one for key, one in result.maps.items() if all(it.maps.get(key) == one for it in states)}
     result.registers = {}
     for name in sorted(live):
         if any(name in one.registers for one in states):

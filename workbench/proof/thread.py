@@ -65,6 +65,12 @@ class Thread(Protocol):
     def times(self, state: State, *, copy: bool) -> tuple[ThreadCounts, ThreadCounts | None]:
         """Return the counts when an access begins and when it is over; None for a copy."""
 
+    def role_decides(self, condition: Predicate) -> Predicate:
+        """Return a condition without what the numbers of the role's threads decide."""
+
+    def span(self, span: tuple[ThreadAccess, ThreadAccess]) -> None:
+        """Note two accesses between which no other thread may write the bytes of the first, in an exact run."""
+
     def release(self, state: State) -> None:
         """Note that what the thread has written without a fence may now be reached by others' copies and products."""
 

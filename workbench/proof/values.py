@@ -21,6 +21,7 @@ from workbench.proof.conditions import (
     zero,
 )
 from workbench.proof.descriptors import bits_of_address, masked_address, with_bits
+from workbench.proof.members import same_in_warps
 from workbench.proof.memory import has_64_bits, in_register, is_pointer, window
 from workbench.proof.state import State, Value
 from workbench.proof.terms import BLOCK, Term, quotient, ratio, remainder, term
@@ -225,6 +226,9 @@ def _shr(one: Operation) -> Value:
         return from_bits(bits[count:])
     if count == one.width - 1 and value.constant is None and one.holds(between(0, value, (1 << count) - 1)):
         return term(0)  # the sign, by which compilers correct a division
+    inner = value.atom
+    if inner is not None and inner.kind == "quotient" and inner.args[1].bit_count() == 1:  # the upper half of a product
+        return _by_reciprocal(one, inner.args[0], count + inner.args[1].bit_length() - 1)
     return _by_reciprocal(one, value, count)
 
 
@@ -313,6 +317,15 @@ def _at_least_zero(one: Operation, value: Term) -> bool:
     return (least is not None and least >= 0) or one.holds(at_most(0, value))
 
 
+def _shfl(one: Operation) -> Value:
+    """Return what a lane that all others ask holds, where the numbers of the threads say that it is the same in all."""
+    lane, segments, mask = (one.value(place).constant for place in (2, 3, 4))
+    value = one.value(1)
+    if "idx" not in one.parts or segments != 31 or mask not in (-1, 0xFFFF_FFFF) or lane is None or not 0 <= lane < 32:
+        return None
+    return value if same_in_warps(value, one.thread.specification) else None
+
+
 def _bfe(one: Operation) -> Value:
     start, length = one.number(2, 8), one.number(3, 8)
     if start is None or not length or start + length > one.width:
@@ -341,7 +354,7 @@ _RULES: Mapping[str, Callable[[Operation], Value]] = {
     "sub": lambda one: one.value(1) - one.value(2), "neg": lambda one: -one.value(1),
     "not": lambda one: -one.value(1) - 1, "mul": _mul, "mad": _mad, "shl": _shl, "shr": _shr, "and": _bitwise,
     "or": _bitwise, "xor": _bitwise, "min": _extreme, "max": _extreme, "abs": _abs, "div": _divide, "rem": _divide,
-    "bfe": _bfe, "selp": lambda one: choice(one.condition(3), one.value(1), one.value(2)),
+    "bfe": _bfe, "shfl": _shfl, "selp": lambda one: choice(one.condition(3), one.value(1), one.value(2)),
 }  # fmt: skip
 
 

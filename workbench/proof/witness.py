@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES, MOST_THREADS = 1 << 26, 1 << 20
 """Largest launch that is run to confirm a counterexample."""
-_LARGER = (100, 300)
+_LARGER, _DIVISIBLE = (100, 300), 64
 """Sizes that are tried where the smallest ones show nothing."""
 FINDINGS = {
     "bounds": ("out-of-bounds", "misaligned", "write to read-only memory", "wrapped index"),
@@ -65,10 +65,13 @@ def _sizes(made: Specification, values: Values) -> dict[str, int]:
 
 
 def _at_least(made: Specification, values: Values, least: int) -> Values | None:
-    """Return values with larger sizes for which all facts hold, or None if they do not."""
-    sizes = {(one.atom, ""): max(values.of(one), least) for one in made.sizes.values() if one.atom is not None}
-    found = Values(sizes)
-    return found if all(map(found.holds, made.facts)) else None
+    """Return values with larger sizes for which all facts hold, perhaps about divisors; None if they do not."""
+    for enough in (least, least + -least % _DIVISIBLE):
+        sizes = {(one.atom, ""): max(values.of(one), enough) for one in made.sizes.values() if one.atom is not None}
+        found = Values(sizes)
+        if all(map(found.holds, made.facts)):
+            return found
+    return None
 
 
 def _threads(failure: Failure) -> str:
