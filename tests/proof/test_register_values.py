@@ -18,7 +18,8 @@ def test_registers_of_random_programs_hold_what_a_proof_says():
     found = compare(range(PROGRAMS))
     assert not found.wrong, found.wrong[0]
     assert found.registers > 20_000
-    assert not {*values._RULES, "setp", "cvt"} - found.rules, "rules for instructions that no program needs"
+    of_one_lane = {*values._RULES, "setp", "cvt"} - {"shfl"}
+    assert not of_one_lane - found.rules, "rules for instructions that no program needs"
 
 
 @pytest.mark.long
