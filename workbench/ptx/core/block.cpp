@@ -585,6 +585,7 @@ void BlockRunner::look_for_waits() {
     proof_->quantum = kQuantum;
     proof_->begin();
     block.proof = proof_.get();
+    if (launch_.schedule && launch_.schedule->late) launch_.schedule->late->show_all();
     return;
   }
   if (proof_->recurs()) {

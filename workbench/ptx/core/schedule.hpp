@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "machine.hpp"
+#include "memory/late_stores.hpp"
 #include "warp.hpp"
 
 namespace workbench::ptx {
@@ -111,6 +112,9 @@ class Schedule {
   u64 changed() const { return changed_; }
   const Place& last() const { return last_; }
   const Place& then() const { return then_; }
+
+  // The stores that other blocks see late; null: none.
+  std::unique_ptr<LateStores> late;
 
  private:
   static constexpr u64 kAhead = 1 << 12, kParts = 4;
