@@ -1,4 +1,4 @@
-"""Count the faults that show as wrong values, faults or deadlocks in some order: ``python -m benchmarks.schedules [FOLDER]``.
+"""Count what shows as wrong values, a fault or a deadlock in some order: ``python -m benchmarks.schedules [FOLDER]``.
 
 Without FOLDER these are the CUDA programs of ``tests/reported``, each form a row. In a FOLDER it runs every program
 whose docstring has a line such as ``Run: python NAME.py bug|fixed``, once for each form, and looks at each kernel that
@@ -105,11 +105,12 @@ def measuring(count: int) -> Iterator[list[Measured]]:
         wb.check_kernel, observing.explored = checked, explored
 
 
-def quietly(run: Callable[[], object]) -> None:
-    """Run a program or a check without its output; faults are what it is about."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+def quietly(run: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+    """Run a program or a check without its output; it may end in a fault."""
+    silent = io.StringIO()
+    with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):  # noqa: SIM117
         with contextlib.suppress(SystemExit, KernelFault, KernelTimeout):
-            run()
+            run(*args, **kwargs)
 
 
 def reported(count: int, only: str) -> Iterator[tuple[str, str, Measured, Measured | None]]:
@@ -120,13 +121,13 @@ def reported(count: int, only: str) -> Iterator[tuple[str, str, Measured, Measur
     right: dict[str, Measured] = {}
     for family, cases in (("cuda", table.CUDA), ("hopper", table.HOPPER)):
         for case in cases:
-            if case.program == "dependent" or only not in case.id and case.form:
+            if case.program == "dependent" or only not in case.id:
                 continue  # dependent: two launches, which run one after the other
             kept: list[Any] = []
             grid, block, args = table.given(case, kept)
             kernel = table.loaded(family)[f"{case.program}<{case.form}>"]
             with measuring(count) as found:
-                quietly(lambda: wb.check_kernel(kernel, grid=grid, block=block, args=args))
+                quietly(wb.check_kernel, kernel, grid=grid, block=block, args=args)
             words = ", ".join(dict.fromkeys((*case.finds, *case.stops, *(f"note: {one}" for one in case.notes))))
             for one in found:
                 right.setdefault(case.program, one)
@@ -149,7 +150,7 @@ def of_folder(folder: Path, count: int, only: str) -> Iterator[tuple[str, str, M
             arguments, sys.argv = sys.argv, [str(path), *filter(None, [form])]
             try:
                 with measuring(count) as found:
-                    quietly(lambda: runpy.run_path(str(path), run_name="__main__"))
+                    quietly(runpy.run_path, str(path), run_name="__main__")
             except WorkbenchError as error:
                 say(f"{path.name} {form}: {type(error).__name__}: {error}")
             finally:

@@ -130,7 +130,8 @@ def prove_family(
     """Prove a family of launches; ``kernel`` is the kernel as the machine runs it.
 
     Without ``any_data`` a counterexample that needs certain elements of a tensor without facts is not run, and refutes
-    nothing.
+    nothing; one that needs a value which is not followed, such as an atomic's old one, counts if it shows with all
+    elements that are tried.
     """
     started = time.process_time()
     try:
@@ -151,7 +152,8 @@ def prove_family(
         if failure.values:
             loaded = sorted({atom.name for atom, _ in failure.values if atom.kind == "load"} - made.data.keys())
             known = any_data or not loaded
-            found = counterexample(made, failure, kernel, run and known)
+            followed = all(atom.kind != "unknown" for atom, _ in failure.values)
+            found = counterexample(made, failure, kernel, run and known, any_data or followed)
             told = f"not run: nothing is stated about the elements of {', '.join(loaded)}"
             examples.append(found if known else replace(found, remark=told))
         return bool(examples) and examples[-1].holds

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES, MOST_THREADS = 1 << 26, 1 << 20
 """Largest launch that is run to confirm a counterexample."""
+_ZEROS = -1
+"""The seed of integer elements that are all zero."""
 _LARGER = (100, 300)
 """Sizes that are tried where the smallest ones show nothing."""
 FINDINGS = {
@@ -42,14 +44,23 @@ FINDINGS = {
 """Findings of the machine that confirm that a property fails."""
 
 
-def counterexample(made: Specification, failure: Failure, kernel: Any, run: bool) -> Counterexample:
+def counterexample(
+    made: Specification, failure: Failure, kernel: Any, run: bool, any_elements: bool = True
+) -> Counterexample:  # fmt: skip
     """Return the counterexample of a failure, confirmed by a run of the machine if ``run`` and it is not too large.
 
     If the run finds nothing, other elements are tried, as equal values hide a race, and larger sizes for the same
-    reason.
+    reason. Without ``any_elements`` it is confirmed only if the fault shows with all of three choices of elements.
     """
     lines = tuple(dict.fromkeys(map(line_of, failure.statements)))
     first, remark, report = Values(failure.values), "", None
+    if run and not any_elements:
+        for seed in (_ZEROS, 0, 1):
+            report, said = _run(made, failure, first, kernel, seed)
+            remark = said if said.startswith("confirmed") else f"not for all elements of the tensors: {said}"
+            if remark != said:
+                break
+        return Counterexample(failure.kind, failure.text, _sizes(made, first), _threads(failure), lines, remark, report)
     larger = [one for least in _LARGER if (one := _at_least(made, first, least)) is not None]
     for values, seed in [(first, 0), (first, 1), *((one, 0) for one in larger)] if run else []:
         report, said = _run(made, failure, values, kernel, seed)
@@ -137,7 +148,7 @@ def _tensor(made: Specification, tensor: TensorArgument, failure: Failure, value
 
     shape = [values.of(one) for one in tensor.shape]
     dtype = getattr(torch, tensor.dtype)
-    generator = torch.Generator().manual_seed(len(tensor.name) + seed)
+    generator = torch.Generator().manual_seed(len(tensor.name) + max(seed, 0))
     count = math.prod(shape)
     if dtype.is_floating_point or dtype.is_complex:
         return torch.randn(shape, generator=generator).to(dtype)
@@ -150,7 +161,8 @@ def _tensor(made: Specification, tensor: TensorArgument, failure: Failure, value
     if fact is not None:
         flat = torch.tensor(_filled(fact, values, count, chosen)).to(dtype)
     else:
-        flat = torch.randint(0, 2 if seed else 100, (count,), generator=generator).to(dtype)
+        most = {_ZEROS: 1, 0: 100}.get(seed, 2)
+        flat = torch.randint(0, most, (count,), generator=generator).to(dtype)
     for index, value in chosen.items():
         if 0 <= index < count:
             flat[index] = _wrapped(value, tensor.element, dtype)

@@ -1,9 +1,9 @@
 """Stores to global memory that other blocks may see late, in orders from seeds.
 
 By the PTX memory model a weak store reaches other blocks at any time before the kernel ends, unless its thread, or one
-that comes after it by a barrier, executes a fence or a release of device scope (PTX ISA, Memory Consistency Model). Only
-blocks that talk to each other can tell: those of a kernel with atomics, or with volatile or other strong accesses. In
-others every access of two blocks to one place is a race, and the order of the blocks alone shows it.
+that comes after it by a barrier, executes a fence or a release of device scope (PTX ISA, Memory Consistency Model).
+Only blocks that talk to each other can tell: those of a kernel with atomics, or with volatile or other strong accesses.
+In others every access of two blocks to one place is a race, and the order of the blocks alone shows it.
 """
 
 from __future__ import annotations

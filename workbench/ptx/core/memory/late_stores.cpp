@@ -26,8 +26,7 @@ LateStores::LateStores(u64 seed, const Kernel& kernel, const std::vector<s32>& s
 // have written to the same place before must not come after it.
 LateStores::Role LateStores::role_of(const Instruction& in, const MemoryEffect& effect) {
   if (effect.fences) return in.flags & kBlockScope ? Role::nothing : Role::shows;
-  if (effect.effect == Effect::other)
-    return in.kind == Kind::exit ? Role::nothing : Role::shows;
+  if (effect.effect == Effect::other) return in.kind == Kind::exit ? Role::nothing : Role::shows;
   if (effect.effect != Effect::stores || effect.window == MemoryEffect::shared)
     return Role::nothing;
   return (in.flags & (kRelease | kBlockScope)) == kRelease ? Role::shows : Role::changes;
