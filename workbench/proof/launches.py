@@ -187,10 +187,15 @@ class _Prover:
     def of(self, reading: Reading, launches: int) -> LaunchProof:
         """Prove one family of launches."""
         family = reading.family
-        key = (family.kernel.key, family.grid, family.block, family.shared_bytes, repr(family.args), repr(family.facts))
+        key = (
+            family.kernel.key, family.grid, family.block, family.shared_bytes, repr(family.args), repr(family.facts),
+            repr(reading.contents),
+        )  # fmt: skip
         if key not in self.known:
             try:
-                proof = prove_family(family, family.kernel, effort=self.effort, any_data=False)
+                proof = prove_family(
+                    family, family.kernel, effort=self.effort, any_data=False, contents=reading.contents
+                )
             except ArgumentError as error:  # such as facts that contradict each other
                 proof = _nothing(family.kernel, error)
             self.known[key] = proof

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES, MOST_THREADS = 1 << 26, 1 << 20
 """Largest launch that is run to confirm a counterexample."""
-_ZEROS = -1
-"""The seed of integer elements that are all zero."""
 _LARGER = (100, 300)
 """Sizes that are tried where the smallest ones show nothing."""
 FINDINGS = {
@@ -45,25 +43,19 @@ FINDINGS = {
 
 
 def counterexample(
-    made: Specification, failure: Failure, kernel: Any, run: bool, any_elements: bool = True
+    made: Specification, failure: Failure, kernel: Any, run: bool, contents: Mapping[str, bytes] | None = None
 ) -> Counterexample:  # fmt: skip
     """Return the counterexample of a failure, confirmed by a run of the machine if ``run`` and it is not too large.
 
     If the run finds nothing, other elements are tried, as equal values hide a race, and larger sizes for the same
-    reason. Without ``any_elements`` it is confirmed only if the fault shows with all of three choices of elements.
+    reason; but not if ``contents`` says what the tensors hold.
     """
     lines = tuple(dict.fromkeys(map(line_of, failure.statements)))
     first, remark, report = Values(failure.values), "", None
-    if run and not any_elements:
-        for seed in (_ZEROS, 0, 1):
-            report, said = _run(made, failure, first, kernel, seed)
-            remark = said if said.startswith("confirmed") else f"not for all elements of the tensors: {said}"
-            if remark != said:
-                break
-        return Counterexample(failure.kind, failure.text, _sizes(made, first), _threads(failure), lines, remark, report)
     larger = [one for least in _LARGER if (one := _at_least(made, first, least)) is not None]
-    for values, seed in [(first, 0), (first, 1), *((one, 0) for one in larger)] if run else []:
-        report, said = _run(made, failure, values, kernel, seed)
+    tried = [(first, 0), (first, 1), *((one, 0) for one in larger)] if contents is None else [(first, 0)]
+    for values, seed in tried if run else []:
+        report, said = _run(made, failure, values, kernel, seed, contents or {})
         remark = remark or said
         if said.startswith("confirmed"):
             threads = _threads(failure) if values is first else ""
@@ -97,7 +89,7 @@ def _threads(failure: Failure) -> str:
 
 
 def _run(
-    made: Specification, failure: Failure, values: Values, kernel: Any, seed: int
+    made: Specification, failure: Failure, values: Values, kernel: Any, seed: int, contents: Mapping[str, bytes]
 ) -> tuple[CheckReport | None, str]:  # fmt: skip
     """Run a launch on the machine; return its report, and its message about the failure."""
     grid = tuple(values.of(one) for one in made.grid)
@@ -108,7 +100,7 @@ def _run(
         return None, "not run: elements that are apart by lengths are not made"
     try:
         arguments = [
-            _argument(made, value, stand_in, failure, values, seed)
+            _argument(made, value, stand_in, failure, values, seed, contents)
             for value, stand_in in zip(made.arguments, made.stand_ins, strict=False)
         ]
         shared = values.of(made.shared_bytes) - getattr(kernel, "compiled", kernel).dynamic_shared_bytes
@@ -127,7 +119,8 @@ def _run(
 
 
 def _argument(
-    made: Specification, value: Term | None, stand_in: Any, failure: Failure, values: Values, seed: int
+    made: Specification, value: Term | None, stand_in: Any, failure: Failure, values: Values, seed: int,
+    contents: Mapping[str, bytes],
 ) -> Any:  # fmt: skip
     if value is None:
         return stand_in
@@ -135,21 +128,27 @@ def _argument(
     if atom is not None and atom.kind == "pointer":
         mapped = made.maps.get(atom.name)
         if mapped is not None:
-            tensor = _tensor(made, mapped.tensor, failure, values, seed)
+            tensor = _tensor(made, mapped.tensor, failure, values, seed, contents)
             return TensorMap.of(tensor, mapped.box, **mapped.options)
         tensor = made.tensors.get(atom.name)
-        return None if tensor is None else _tensor(made, tensor, failure, values, seed)
+        return None if tensor is None else _tensor(made, tensor, failure, values, seed, contents)
     return values.of(value)
 
 
-def _tensor(made: Specification, tensor: TensorArgument, failure: Failure, values: Values, seed: int) -> Any:
-    """Make a tensor with the elements that the counterexample needs, and others for which its facts hold."""
+def _tensor(
+    made: Specification, tensor: TensorArgument, failure: Failure, values: Values, seed: int,
+    contents: Mapping[str, bytes],
+) -> Any:  # fmt: skip
+    """Make a tensor of its content, or with elements that the counterexample needs and others for which facts hold."""
     import torch
 
     shape = [values.of(one) for one in tensor.shape]
     dtype = getattr(torch, tensor.dtype)
-    generator = torch.Generator().manual_seed(len(tensor.name) + max(seed, 0))
+    generator = torch.Generator().manual_seed(len(tensor.name) + seed)
     count = math.prod(shape)
+    content = contents.get(tensor.name, b"")
+    if content and len(content) == count * dtype.itemsize:
+        return torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape)
     if dtype.is_floating_point or dtype.is_complex:
         return torch.randn(shape, generator=generator).to(dtype)
     chosen = {
@@ -161,8 +160,7 @@ def _tensor(made: Specification, tensor: TensorArgument, failure: Failure, value
     if fact is not None:
         flat = torch.tensor(_filled(fact, values, count, chosen)).to(dtype)
     else:
-        most = {_ZEROS: 1, 0: 100}.get(seed, 2)
-        flat = torch.randint(0, most, (count,), generator=generator).to(dtype)
+        flat = torch.randint(0, 2 if seed else 100, (count,), generator=generator).to(dtype)
     for index, value in chosen.items():
         if 0 <= index < count:
             flat[index] = _wrapped(value, tensor.element, dtype)
