@@ -52,6 +52,13 @@ RACY = {
         __syncthreads(); __threadfence(); if (last) out[1024 + t] = out[t]; }""",
         "__threadfence();",
     ),
+    "no fence between warps": (
+        """(int *out) { __shared__ int x; __shared__ volatile int flag; const int t = threadIdx.x;
+        if (t == 0) x = flag = 0; __syncthreads();
+        if (t == 32) { x = 7; /**/ flag = 1; }
+        if (t == 0) { while (!flag) {} __threadfence_block(); out[blockIdx.x] = x; } }""",
+        "__threadfence_block();",
+    ),
     "no fence before a flag": (
         """(int *out) { volatile int *flag = out + 512; if (threadIdx.x) return;
         if (blockIdx.x == 0) { out[0] = 7; /**/ *flag = 7; return; }
@@ -115,7 +122,7 @@ def test_a_finding_names_the_store_that_is_seen_late():
     body, _ = RACY["no fence before a block is counted"]
     [found] = [one for one in launched(body, schedules=64) if one.kind == KIND]
     assert found.line == 3
-    assert re.search(r"\(schedule \d+, other blocks see the store at \S+:3 late, ", found.message)
+    assert re.search(r"\(schedule \d+, others see the store at \S+:3 late, ", found.message)
 
 
 def test_a_block_sees_its_own_stores_and_their_order():

@@ -2,7 +2,7 @@
 
 The checks look at what orders two accesses; this looks at values. In each order a warp goes on until it waits, or for a
 random number of instructions, then at times has to let all others go first. Sixteen blocks run at a time, in a random
-order, and each asynchronous copy lands when it is issued, or when it is waited for. Other blocks see some stores late
+order, and each asynchronous copy lands when it is issued, or when it is waited for. Others see some stores late
 (`workbench.ptx.late_stores`), and lanes that take no part in a shuffle give one value or another. The same seed gives
 the same order. Where the run in the usual order has races, the first orders are aimed at them (`workbench.ptx.aims`).
 """
@@ -57,10 +57,10 @@ class Order:
     running: Place
 
     def told(self, kernel: DecodedKernel, launch: BoundLaunch, late: int = -1) -> str:
-        """Return the order in words; ``late`` is the instruction of the stores that other blocks have to see late."""
+        """Return the order in words; ``late`` is the instruction of the stores that others have to see late."""
         text = f"schedule {self.seed}"
         if late >= 0:
-            text += f", other blocks see the store at {_at(kernel, late)} late"
+            text += f", others see the store at {_at(kernel, late)} late"
         if not self.changes or self.waiting.pc < 0:
             return f"{text}, in the order in which its blocks and warps start"
         times = "once" if self.changes == 1 else f"{self.changes} times, the last time"

@@ -585,7 +585,8 @@ void BlockRunner::look_for_waits() {
     proof_->quantum = kQuantum;
     proof_->begin();
     block.proof = proof_.get();
-    if (launch_.schedule && launch_.schedule->late) launch_.schedule->late->show_all();
+    if (launch_.schedule)
+      for (LateStores& late : launch_.schedule->late) late.show_all();
     return;
   }
   if (proof_->recurs()) {
@@ -800,6 +801,8 @@ bool BlockRunner::turn() {
 }
 
 void BlockRunner::finish() {
+  if (launch_.schedule)
+    for (LateStores& late : launch_.schedule->late) late.end(block.index);
   for (Warp& warp : warps_) finish_bulk_stores(warp);
   if (block.shadow) {
     report_arrivals();

@@ -578,7 +578,8 @@ nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
     for (const auto& [pc, between] : bound.aims) aims.push_back({pc, between});
     schedule.emplace(*bound.schedule, bound.schedule_changes, aims);
     if (!bound.late_stores.empty() && !launch.has_aliases)
-      schedule->late = std::make_unique<LateStores>(*bound.schedule, kernel, bound.late_stores);
+      for (const auto owner : {LateStores::Owner::block, LateStores::Owner::warp})
+        schedule->late.emplace_back(*bound.schedule, kernel, owner, bound.late_stores);
     launch.schedule = &*schedule, launch.threads = 1;
   }
   std::unique_ptr<GlobalShadow> shadow;
@@ -608,7 +609,8 @@ nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
   const auto start = std::chrono::steady_clock::now();
   const Ended ended = run_workers(launch, results, bound.seconds_limit);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  if (schedule && schedule->late) schedule->late->show_all();
+  if (schedule)
+    for (LateStores& late : schedule->late) late.show_all();
 
   nb::dict out;
   u64 instructions = 0, lanes = 0;

@@ -113,8 +113,8 @@ class Schedule {
   const Place& last() const { return last_; }
   const Place& then() const { return then_; }
 
-  // The stores that other blocks see late; null: none.
-  std::unique_ptr<LateStores> late;
+  // The stores that other blocks, or other warps, see late.
+  std::vector<LateStores> late;
 
  private:
   static constexpr u64 kAhead = 1 << 12, kParts = 4;

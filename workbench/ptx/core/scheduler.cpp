@@ -451,7 +451,7 @@ class Turn {
 
 Outcome run_warp(Block& block, Warp& warp) {
   if (__builtin_expect(block.launch->schedule != nullptr, 0))
-    if (LateStores* const late = block.launch->schedule->late.get()) late->enter(warp);
+    for (LateStores& late : block.launch->schedule->late) late.enter(warp);
   if (__builtin_expect(block.proof != nullptr, 0)) {
     block.proof->warp = &warp;
     if (!block.observed) return Turn<Proving<Unobserved>>(block, warp).run();

@@ -67,7 +67,7 @@ class Scheduled : public Other {
   Schedule* stops(s32 pc) const { return schedule_->aims_at(pc) ? schedule_ : nullptr; }
   void issued(s32 pc, u32 lanes) const {
     Other::issued(pc, lanes);
-    if (schedule_->late) schedule_->late->before(pc, lanes);
+    for (LateStores& late : schedule_->late) late.before(pc, lanes);
   }
 
  private:
