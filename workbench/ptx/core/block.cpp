@@ -763,7 +763,7 @@ void BlockRunner::scheduled_round(Round& round) {
     round.progress |= stopped;
     if (!moved && !stopped) continue;
     if (moved && !stopped) schedule.goes_on(from);
-    if (stopped || (!warp.splits.empty() && schedule.changes(place_of(warp))))
+    if (stopped || (!warp.splits.empty() && (schedule.changes(place_of(warp)) || schedule.tires())))
       std::rotate(order_.begin() + static_cast<std::ptrdiff_t>(i),
                   order_.begin() + static_cast<std::ptrdiff_t>(i) + 1, order_.end());
     break;
