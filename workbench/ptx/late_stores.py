@@ -21,7 +21,7 @@ _SHARED = ".shared"
 
 
 def late_stores(code: Sequence[InstructionStep]) -> list[int]:
-    """Return the indices of the stores that others may see late, for each memory by which threads talk to each other."""
+    """Return the stores, by index, that others may see late, in each memory by which threads talk to each other."""
     opcodes = [step.statement.opcode if step.statement is not None else "" for step in code]
     shared = {_SHARED in opcode for opcode in opcodes if _MEETS.match(opcode)}
     return [pc for pc, opcode in enumerate(opcodes) if _WEAK.match(opcode) and (_SHARED in opcode) in shared]
