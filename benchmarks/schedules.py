@@ -35,7 +35,7 @@ _FORMS = re.compile(r"^Run: .*?\.py ([\w|]+)", re.MULTILINE)
 
 @dataclass
 class Measured:
-    """The outcomes of one launch in the two orders and by seed."""
+    """The outcomes of one launch in the two orders, and by seed up to the first fault."""
 
     orders: Orders
     two: list[Any]
@@ -63,7 +63,10 @@ def measure(launch: Any, count: int) -> Measured:
     try:
         orders.usual()
         two = [orders.run(unmarked(launch), {"checks": False, "schedule": None, **one}) for one in TWO_ORDERS]
-        return Measured(orders, two, [orders.outcome(seed) for seed in range(count)])
+        seeds: list[Any] = []
+        while len(seeds) < count and not (seeds and seeds[-1].fault):
+            seeds.append(orders.outcome(len(seeds)))
+        return Measured(orders, two, seeds)
     finally:
         orders.put_back()
 
