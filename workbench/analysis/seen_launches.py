@@ -28,6 +28,7 @@ RESERVED = frozenset({"cdiv", "min", "max", "next_power_of_2", "v", "i", "distin
 """Names that mean something else in the formulas and facts of a proof."""
 
 Dimensions = tuple[int, int, int]
+Content = bytes
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class PassedArray:
     bytes: int
     dtype: str = ""
     shape: tuple[int, ...] = ()
-    content: bytes | None = field(default=None, compare=False, repr=False)
+    content: Content | None = field(default=None, compare=False, repr=False)
 
 
 PassedValue = int | float | bytes | PassedArray | None
