@@ -49,6 +49,19 @@ extern "C" __global__ void filled(float *out, int n) {
     whole[threadIdx.x] = threadIdx.x;
     if (threadIdx.x < n) out[threadIdx.x] = whole[threadIdx.x];
 }
+template <bool FENCE> __device__ void summed(float *part, const float *x, unsigned *count, float *out) {
+    part[blockIdx.x] = x[blockIdx.x];
+    if (FENCE) __threadfence();
+    if (atomicAdd(count, 1) != gridDim.x - 1) return;
+    __threadfence();
+    for (int i = 0; i < gridDim.x; ++i) *out += part[i];
+}
+extern "C" __global__ void fenced(float *part, const float *x, unsigned *count, float *out) {
+    summed<true>(part, x, count, out);
+}
+extern "C" __global__ void unfenced(float *part, const float *x, unsigned *count, float *out) {
+    summed<false>(part, x, count, out);
+}
 extern "C" __global__ void stepped(float *x, int n, int step) { int i = I; if (i < n) x[i] += step; }
 """
 
@@ -197,6 +210,26 @@ def test_elements_of_which_nothing_is_known_refute_nothing(module, proved):
     found = proved(lambda: module.picked(1, 128, vector(100), vector(50), index, 100))
     assert found.status == "unknown"
     assert "nothing is stated about the elements of index" in str(found)
+    index[7] = 50
+
+    def launch():
+        with pytest.raises(wb.WorkbenchError, match="out-of-bounds"):
+            module.picked(1, 128, vector(100), vector(50), index, 100)
+
+    found = proved(launch)
+    assert (found.status, found.scope) == ("refuted", "the launch"), found
+
+
+def test_a_value_that_is_not_followed_refutes_with_what_the_arrays_held(module, proved):
+    """The last block to come: which one it is, and whether it is alone, depends on what the counter begins with."""
+
+    def launch(kernel):
+        return proved(lambda: kernel(4, 1, vector(4), vector(4), torch.zeros(1, dtype=torch.uint32), vector(1)))
+
+    right, wrong = launch(module.fenced), launch(module.unfenced)
+    assert right.status == "unknown", right
+    assert (wrong.status, wrong.scope) == ("refuted", "the launch"), wrong
+    assert "confirmed by a run: global race" in str(wrong)
 
 
 def test_arguments_that_overlap_are_unknown_and_the_same_memory_is_not(module, proved):

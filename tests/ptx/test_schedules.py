@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import workbench as wb
 from workbench.ptx import Program
+from workbench.ptx.late_stores import late_stores
 from workbench.ptx.schedules import KIND
 from workbench.toolchain.cuda import compile_cuda
 
@@ -42,6 +45,25 @@ RACY = {
         __syncthreads(); atomicAdd(out + 512 + blockIdx.x, t); /**/ if (t == 0) before = out[512 + blockIdx.x];
         __syncthreads(); out[1024 + blockIdx.x * 256 + t] = before; }""",
         "__syncthreads();",
+    ),
+    "no fence before a block is counted": (
+        """(int *out) { __shared__ bool last; const int t = threadIdx.x; if (t == 0) {
+        out[t + blockIdx.x] = 7; /**/ last = atomicAdd(out + 512, 1) == 512 + gridDim.x - 1; }
+        __syncthreads(); __threadfence(); if (last) out[1024 + t] = out[t]; }""",
+        "__threadfence();",
+    ),
+    "no fence between warps": (
+        """(int *out) { __shared__ int x; __shared__ volatile int flag; const int t = threadIdx.x;
+        if (t == 0) x = flag = 0; __syncthreads();
+        if (t == 32) { x = 7; /**/ flag = 1; }
+        if (t == 0) { while (!flag) {} __threadfence_block(); out[blockIdx.x] = x; } }""",
+        "__threadfence_block();",
+    ),
+    "no fence before a flag": (
+        """(int *out) { volatile int *flag = out + 512; if (threadIdx.x) return;
+        if (blockIdx.x == 0) { out[0] = 7; /**/ *flag = 7; return; }
+        while (*flag != 7) {} __threadfence(); out[blockIdx.x] = out[0]; }""",
+        "__threadfence();",
     ),
     "a copy that is not waited for": (
         """(int *out) { __shared__ int4 x[256]; const int t = threadIdx.x;
@@ -94,6 +116,40 @@ def test_a_finding_names_the_lines_of_a_schedule_with_few_changes():
     assert "schedule" in found.message
     assert "where warp 0 of block" in found.message
     assert "has to wait, while warp 0 of block" in found.message
+
+
+def test_a_finding_names_the_store_that_is_seen_late():
+    body, _ = RACY["no fence before a block is counted"]
+    [found] = [one for one in launched(body, schedules=64) if one.kind == KIND]
+    assert found.line == 3
+    assert re.search(r"\(schedule \d+, others see the store at \S+:3 late, ", found.message)
+
+
+def test_a_block_sees_its_own_stores_and_their_order():
+    """Stores that other blocks see late, and to the same places plain ones, volatile ones and atomics."""
+    body = (
+        HEAD
+        + """(int *out) { int *p = out + 8 * blockIdx.x, s = 0;
+    for (int i = 1; i < 9; ++i) {
+      p[threadIdx.x % 2] = i; s += p[threadIdx.x % 2];
+      __syncthreads();
+      if (threadIdx.x < 2) { p[threadIdx.x] = 10 * i; ((volatile int *)p)[threadIdx.x + 2] = i; }
+      __syncthreads();
+      if (threadIdx.x < 2) s += atomicAdd(p + threadIdx.x, 1) + p[threadIdx.x];
+      __syncthreads();
+    }
+    out[1024 + blockIdx.x * 64 + threadIdx.x] = s; }"""
+    )
+    kernel = Program(compile_cuda(body, "k").ptx)["k"]
+    late = late_stores(kernel.decoded.code)
+    assert len(late) >= 3
+    results = []
+    for options in ({}, *({"schedule": seed, "late_stores": late} for seed in range(16))):
+        out = np.zeros(2048, dtype=np.int32)
+        kernel.launch(4, 64, (out,), **options)
+        results.append(out)
+    assert results[0][1024:].any()
+    assert all(np.array_equal(results[0], one) for one in results)
 
 
 def test_orders_are_aimed_at_lanes_of_a_warp():

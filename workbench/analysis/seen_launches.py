@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 import struct
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.base.element_types import PTX_FLOAT_LETTERS
@@ -24,20 +25,28 @@ MOST_OF_A_KERNEL = 16
 ALIGNMENT = 16
 """Bytes of whose multiples it matters whether an array begins there."""
 
+MOST_CONTENT = 1 << 16
+"""Bytes of the largest array whose content is kept."""
+
 RESERVED = frozenset({"cdiv", "min", "max", "next_power_of_2", "v", "i", "distinct"})
 """Names that mean something else in the formulas and facts of a proof."""
 
 Dimensions = tuple[int, int, int]
+Content = bytes
 
 
 @dataclass(frozen=True)
 class PassedArray:
-    """Memory whose address a launch got: its bytes from there on, and its dtype and shape where they are known."""
+    """Memory whose address a launch got: its bytes from there on, and its dtype and shape where they are known.
+
+    ``content`` is what a small array held before the launch; None if that is not known.
+    """
 
     address: int
     bytes: int
     dtype: str = ""
     shape: tuple[int, ...] = ()
+    content: Content | None = field(default=None, compare=False, repr=False)
 
 
 PassedValue = int | float | bytes | PassedArray | None
@@ -46,7 +55,7 @@ PassedValue = int | float | bytes | PassedArray | None
 
 @dataclass(frozen=True)
 class SeenLaunch:
-    """One launch without its data. ``values`` are those of the kernel's parameters, in order."""
+    """One launch without its large data. ``values`` are those of the kernel's parameters, in order."""
 
     kernel: CompiledKernel
     grid: Dimensions
@@ -157,7 +166,11 @@ def _value(one: Parameter, packed: bytes, rows: Sequence[tuple[Any, ...]], array
             return None
         at = bisect_right(rows, address, key=lambda row: row[0]) - 1
         if at >= 0 and address < rows[at][0] + max(rows[at][1], 1):
-            return _array(address, rows[at][0] + rows[at][1] - address if size is None else size, array)
+            behind = rows[at][0] + rows[at][1] - address
+            found = _array(address, behind if size is None else size, array)
+            if not 0 < found.bytes <= min(behind, MOST_CONTENT):
+                return found
+            return replace(found, content=ctypes.string_at(rows[at][2] + address - rows[at][0], found.bytes))
     return int.from_bytes(content, "little", signed=True)
 
 

@@ -42,6 +42,7 @@ class Reading:
         fixed: what is a number, by name.
         refutes: True if a counterexample counts against the kernel: its sizes are between those of launches that
             differ, and the formulas fit all of these.
+        contents: what the arrays of a single launch held, by name; None if that is not known of all.
     """
 
     scope: str
@@ -49,6 +50,7 @@ class Reading:
     sizes: Mapping[str, tuple[int, ...]]
     fixed: Mapping[str, str]
     refutes: bool = False
+    contents: Mapping[str, bytes] | None = None
 
     @property
     def arrays(self) -> dict[str, str]:
@@ -146,7 +148,7 @@ class LaunchPattern:
             known, shared = self._known(args, ()), launch.shared_bytes
             family = Family(self.kernel, launch.grid, launch.block, args, known, shared, aligned=self._aligned)
             fixed |= {name: f"{value[at].bytes:,} bytes" for name, value in self.arrays.items()}
-            yield Reading(LAUNCHED, family, {}, {"grid": str(launch.grid)} | fixed)
+            yield Reading(LAUNCHED, family, {}, {"grid": str(launch.grid)} | fixed, contents=self._contents(at))
 
     # -- families -----------------------------------------------------------------------------------------------
 
@@ -372,6 +374,16 @@ class LaunchPattern:
             return f"{dtype}[{', '.join(map(str, value.shape))}]"
         element = bytes_of(name, dtype)
         return TensorArgument(first, dtype, (term(value.bytes // element),), element)
+
+    def _contents(self, at: int) -> dict[str, bytes] | None:
+        """Return what the arrays of a launch held, by the first name of each memory; None if one is not known."""
+        found: dict[str, bytes] = {}
+        for name, values in self.arrays.items():
+            content, first = values[at].content, self._first_of(name)
+            if content is None:
+                return None
+            found[first] = max(found.get(first, b""), content, key=len)
+        return found
 
     def _first_of(self, name: str) -> str:
         """Return the first parameter that is the same memory in all launches."""

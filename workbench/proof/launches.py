@@ -196,10 +196,13 @@ class _Prover:
             repr(family.args),
             repr(family.facts),
             repr(family.aligned),
+            repr(reading.contents),
         )
         if key not in self.known:
             try:
-                proof = prove_family(family, family.kernel, effort=self.effort, any_data=False)
+                proof = prove_family(
+                    family, family.kernel, effort=self.effort, any_data=False, contents=reading.contents
+                )
             except ArgumentError as error:  # such as facts that contradict each other
                 proof = _nothing(family.kernel, error)
             self.known[key] = proof

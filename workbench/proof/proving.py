@@ -127,12 +127,14 @@ def _families_of(
 
 
 def prove_family(
-    family: Family, kernel: Any, *, effort: int = EFFORT, run: bool = True, any_data: bool = True
+    family: Family, kernel: Any, *, effort: int = EFFORT, run: bool = True, any_data: bool = True,
+    contents: Mapping[str, bytes] | None = None,
 ) -> Proof:  # fmt: skip
     """Prove a family of launches; ``kernel`` is the kernel as the machine runs it.
 
-    Without ``any_data`` a counterexample that needs certain elements of a tensor without facts is not run, and refutes
-    nothing.
+    Without ``any_data`` a counterexample that needs certain elements of a tensor without facts, or a value that is not
+    followed, such as an atomic's old one, is run with the ``contents`` of the tensors, by name. Without these it is not
+    run, and refutes nothing.
     """
     started = time.process_time()
     try:
@@ -156,9 +158,11 @@ def prove_family(
     def confirmed(made: Specification, failure: Failure) -> bool:
         if failure.values:
             loaded = sorted({atom.name for atom, _ in failure.values if atom.kind == "load"} - made.data.keys())
-            known = any_data or not loaded
-            found = counterexample(made, failure, kernel, run and known)
-            told = f"not run: nothing is stated about the elements of {', '.join(loaded)}"
+            free = any_data or not (loaded or any(atom.kind == "unknown" for atom, _ in failure.values))
+            known = free or contents is not None
+            found = counterexample(made, failure, kernel, run and known, None if free else contents)
+            named = ", ".join(loaded) if loaded else "the arrays, on which it depends"
+            told = f"not run: nothing is stated about the elements of {named}"
             examples.append(found if known else replace(found, remark=told))
         return bool(examples) and examples[-1].holds
 

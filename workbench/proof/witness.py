@@ -42,17 +42,20 @@ FINDINGS = {
 """Findings of the machine that confirm that a property fails."""
 
 
-def counterexample(made: Specification, failure: Failure, kernel: Any, run: bool) -> Counterexample:
+def counterexample(
+    made: Specification, failure: Failure, kernel: Any, run: bool, contents: Mapping[str, bytes] | None = None
+) -> Counterexample:  # fmt: skip
     """Return the counterexample of a failure, confirmed by a run of the machine if ``run`` and it is not too large.
 
     If the run finds nothing, other elements are tried, as equal values hide a race, and larger sizes for the same
-    reason.
+    reason; but not if ``contents`` says what the tensors hold.
     """
     lines = tuple(dict.fromkeys(map(line_of, failure.statements)))
     first, remark, report = Values(failure.values), "", None
     larger = [one for least in _LARGER if (one := _at_least(made, first, least)) is not None]
-    for values, seed in [(first, 0), (first, 1), *((one, 0) for one in larger)] if run else []:
-        report, said = _run(made, failure, values, kernel, seed)
+    tried = [(first, 0), (first, 1), *((one, 0) for one in larger)] if contents is None else [(first, 0)]
+    for values, seed in tried if run else []:
+        report, said = _run(made, failure, values, kernel, seed, contents or {})
         remark = remark or said
         if said.startswith("confirmed"):
             threads = _threads(failure) if values is first else ""
@@ -89,7 +92,7 @@ def _threads(failure: Failure) -> str:
 
 
 def _run(
-    made: Specification, failure: Failure, values: Values, kernel: Any, seed: int
+    made: Specification, failure: Failure, values: Values, kernel: Any, seed: int, contents: Mapping[str, bytes]
 ) -> tuple[CheckReport | None, str]:  # fmt: skip
     """Run a launch on the machine; return its report, and its message about the failure."""
     grid = tuple(values.of(one) for one in made.grid)
@@ -100,7 +103,7 @@ def _run(
         return None, "not run: elements that are apart by lengths are not made"
     try:
         arguments = [
-            _argument(made, value, stand_in, failure, values, seed)
+            _argument(made, value, stand_in, failure, values, seed, contents)
             for value, stand_in in zip(made.arguments, made.stand_ins, strict=False)
         ]
         shared = values.of(made.shared_bytes) - getattr(kernel, "compiled", kernel).dynamic_shared_bytes
@@ -119,7 +122,8 @@ def _run(
 
 
 def _argument(
-    made: Specification, value: Term | None, stand_in: Any, failure: Failure, values: Values, seed: int
+    made: Specification, value: Term | None, stand_in: Any, failure: Failure, values: Values, seed: int,
+    contents: Mapping[str, bytes],
 ) -> Any:  # fmt: skip
     if value is None:
         return stand_in
@@ -127,21 +131,27 @@ def _argument(
     if atom is not None and atom.kind == "pointer":
         mapped = made.maps.get(atom.name)
         if mapped is not None:
-            tensor = _tensor(made, mapped.tensor, failure, values, seed)
+            tensor = _tensor(made, mapped.tensor, failure, values, seed, contents)
             return TensorMap.of(tensor, mapped.box, **mapped.options)
         tensor = made.tensors.get(atom.name)
-        return None if tensor is None else _tensor(made, tensor, failure, values, seed)
+        return None if tensor is None else _tensor(made, tensor, failure, values, seed, contents)
     return values.of(value)
 
 
-def _tensor(made: Specification, tensor: TensorArgument, failure: Failure, values: Values, seed: int) -> Any:
-    """Make a tensor with the elements that the counterexample needs, and others for which its facts hold."""
+def _tensor(
+    made: Specification, tensor: TensorArgument, failure: Failure, values: Values, seed: int,
+    contents: Mapping[str, bytes],
+) -> Any:  # fmt: skip
+    """Make a tensor of its content, or with elements that the counterexample needs and others for which facts hold."""
     import torch
 
     shape = [values.of(one) for one in tensor.shape]
     dtype = getattr(torch, tensor.dtype)
     generator = torch.Generator().manual_seed(len(tensor.name) + seed)
     count = math.prod(shape)
+    content = contents.get(tensor.name, b"")
+    if content and len(content) == count * dtype.itemsize:
+        return torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape)
     if dtype.is_floating_point or dtype.is_complex:
         return torch.randn(shape, generator=generator).to(dtype)
     chosen = {

@@ -28,6 +28,7 @@ _KINDS = frozenset(
         "warp race",
         "global race",
         "uninitialised shared read",
+        "volatile access without __syncwarp",
         "cp.async data read before wait",
         "write to shared memory that is being read",
     )

@@ -289,6 +289,8 @@ class PtxKernel(DecodedKernel):
                 bound.schedule_changes = options.schedule_changes
             if options.aims:
                 bound.aims = list(options.aims)
+            if options.late_stores:
+                bound.late_stores = list(options.late_stores)
         if options.clock_start:
             bound.clock_start = options.clock_start
         if options.multiprocessors != 1:

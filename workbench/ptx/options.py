@@ -101,6 +101,8 @@ class LaunchOptions:
     aims: Sequence[tuple[int, int]] = ()
     """With a ``schedule``, the instructions of which the seed chooses one for warps to wait at, as
     :func:`workbench.ptx.aims.aims_of` returns them; without any, the order is at random."""
+    late_stores: Sequence[int] = ()
+    """With a ``schedule``, the instructions whose stores other blocks may see late (`workbench.ptx.late_stores`)."""
     schedules: int = 0
     """With ``checks``, the number of orders that are tried before the run: see :mod:`workbench.ptx.schedules`."""
     first_schedule: int = 0

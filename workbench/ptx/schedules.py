@@ -2,8 +2,9 @@
 
 The checks look at what orders two accesses; this looks at values. In each order a warp goes on until it waits, or for a
 random number of instructions, then at times has to let all others go first. Sixteen blocks run at a time, in a random
-order, and each asynchronous copy lands when it is issued, or when it is waited for. The same seed gives the same order.
-Where the run in the usual order has races, the first orders are aimed at them (`workbench.ptx.aims`).
+order, and each asynchronous copy lands when it is issued, or when it is waited for. Others see some stores late
+(`workbench.ptx.late_stores`), and lanes that take no part in a shuffle give one value or another. The same seed gives
+the same order. Where the run in the usual order has races, the first orders are aimed at them (`workbench.ptx.aims`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import numpy as np
 
 from workbench.errors import KernelFault
 from workbench.ptx.aims import Aim, aimed, aims_of
+from workbench.ptx.late_stores import late_stores
 from workbench.ptx.old_values import uses_old
-from workbench.ptx.options import coordinates
+from workbench.ptx.options import UNDEFINED_BITS, coordinates
 from workbench.ptx.report import Finding, LaunchReport
 
 if TYPE_CHECKING:
@@ -54,9 +56,11 @@ class Order:
     waiting: Place
     running: Place
 
-    def told(self, kernel: DecodedKernel, launch: BoundLaunch) -> str:
-        """Return the order in words."""
+    def told(self, kernel: DecodedKernel, launch: BoundLaunch, late: int = -1) -> str:
+        """Return the order in words; ``late`` is the instruction of the stores that others have to see late."""
         text = f"schedule {self.seed}"
+        if late >= 0:
+            text += f", others see the store at {_at(kernel, late)} late"
         if not self.changes or self.waiting.pc < 0:
             return f"{text}, in the order in which its blocks and warps start"
         times = "once" if self.changes == 1 else f"{self.changes} times, the last time"
@@ -72,25 +76,24 @@ def explored(launch: BoundLaunch) -> list[Finding]:
 
     The launch's memory is put back. Results are compared with those of the usual order: bytes, and sums of floats by
     atomic operations up to rounding. A kernel that uses what atomic operations return, or a clock, may rightly give
-    other results; for it only faults and deadlocks count.
+    other results; for it faults and deadlocks count, and values that differ from those of the same order if no store is
+    late.
     """
     count, first = launch.options.schedules, launch.options.first_schedule
-    memory = _Memory(launch)
-    if not count or memory.bytes > _MOST_BYTES:
+    runs = Orders(launch)
+    if not count or runs.bytes > _MOST_BYTES:
         return []
-    runs = _Runs(launch, memory)
     try:
         usual = runs.usual()
         found: dict[str, Finding] = {}
         if usual.fault is None:
             for seed in range(first, first + count):
-                outcome = runs.outcome(seed)
-                what = runs.difference(usual, outcome)
+                outcome, what = runs.shown(usual, seed)
                 if what and outcome.kind not in found:
                     found[outcome.kind] = runs.finding(usual, seed)
         return list(found.values())
     finally:
-        memory.put_back()
+        runs.put_back()
 
 
 def with_orders(report: LaunchReport, found: Sequence[Finding]) -> LaunchReport:
@@ -138,28 +141,50 @@ class _Memory:
             one[...] = kept
 
 
-class _Runs:
+class Orders:
     """Runs of a launch in its orders, each from the same memory."""
 
-    def __init__(self, launch: BoundLaunch, memory: _Memory):
-        self._launch, self._memory, self._kernel = launch, memory, launch.runner
+    def __init__(self, launch: BoundLaunch):
+        self._launch, self._memory, self._kernel = launch, _Memory(launch), launch.runner
         text = text_of(launch.runner)
         self._aims: Sequence[Aim] = ()
+        self._late = late_stores(launch.runner.decoded.code)
         self._compared = not (_ASKS_THE_TIME.search(text) or uses_old(launch.runner.decoded.code))
         self._rounds = bool(_ADDS_FLOATS.search(text))
 
     def usual(self) -> _Outcome:
         """Run in the usual order, with checks: at what they find, further orders are aimed."""
-        return self._ran(unmarked(self._launch), {"checks": True, "schedule": None})
+        return self.run(unmarked(self._launch), {"checks": True, "schedule": None})
 
-    def outcome(self, seed: int, changes: int | None = None) -> _Outcome:
-        """Run in the order of a seed, with at most so many changes."""
-        aims = aimed(seed, self._aims)
-        options = {"checks": False, "schedule": seed, "schedule_changes": changes, "aims": aims}
-        return self._ran(self._launch, options)
+    def outcome(self, seed: int, changes: int | None = None, late: Sequence[int] | None = None) -> _Outcome:
+        """Run in the order of a seed, with at most so many changes; ``late`` are the stores that may be late."""
+        options = {
+            "checks": False, "schedule": seed, "schedule_changes": changes, "aims": aimed(seed, self._aims),
+            "late_stores": self._late if late is None else late, "undefined": UNDEFINED_BITS[bool(seed % 2)],
+        }  # fmt: skip
+        return self.run(self._launch, options)
 
-    def _ran(self, launch: BoundLaunch, options: dict[str, Any]) -> _Outcome:
+    def shown(
+        self, usual: _Outcome, seed: int, changes: int | None = None, late: Sequence[int] | None = None
+    ) -> tuple[_Outcome, str]:
+        """Return the outcome of an order, and how it differs from what is expected; "" if it does not."""
+        outcome = self.outcome(seed, changes, late)
+        if self._compared or outcome.fault is not None:
+            return outcome, self.difference(usual, outcome)
+        return outcome, self.difference(self.outcome(seed, changes, ()), outcome) if self._late else ""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory that the launch may write."""
+        return self._memory.bytes
+
+    def put_back(self) -> None:
+        """Give the launch's memory the content that it had at the beginning."""
         self._memory.put_back()
+
+    def run(self, launch: BoundLaunch, options: dict[str, Any]) -> _Outcome:
+        """Run a launch from the memory of the beginning, with some of its options replaced."""
+        self.put_back()
         options |= {"statistics": False, "record_block": None, "schedules": 0}
         try:
             with contextlib.redirect_stdout(io.StringIO()):
@@ -174,7 +199,7 @@ class _Runs:
         """Return how an outcome differs from the usual one; "" if it does not."""
         if other.fault is not None:
             return str(other.fault)
-        if not self._compared:
+        if usual.fault is not None:
             return ""
         for number, (one, there) in enumerate(zip(usual.content, other.content, strict=True)):
             apart = self._apart(one, there, self._memory.floats[number])
@@ -204,17 +229,18 @@ class _Runs:
 
     def finding(self, usual: _Outcome, seed: int) -> Finding:
         """Return the finding for the order of a seed, with as few changes as show it."""
-        outcome = self._shrunk(usual, seed)
+        outcome, late, what = self._shrunk(usual, seed)
         order, kernel = outcome.order, self._kernel
-        how = order.told(kernel, self._launch) if order is not None else f"schedule {seed}"
+        how = order.told(kernel, self._launch, late) if order is not None else f"schedule {seed}"
         if outcome.fault is not None:
             finding = outcome.fault.finding
             assert finding is not None
             return replace(finding, message=f"{finding.message} (in {how})")
         place = order.waiting if order is not None and order.changes else Place(0, 0, -1)
         other = order.running if order is not None and order.changes else Place(-1, -1, -1)
+        if late >= 0:
+            place, other = Place(0, 0, late), place
         (source, line), (other_source, other_line) = (_line(kernel, one.pc) for one in (place, other))
-        what = self.difference(usual, outcome)
         message = f"{kernel.name}: {KIND}: {what}, hold other values than in the usual order ({how})"
         return Finding(
             KIND, message, kernel.name, coordinates(max(place.block, 0), self._launch.grid), (0, 0, 0), None, None,
@@ -222,13 +248,18 @@ class _Runs:
             kernel_line=line, kernel_source=source, other_kernel_line=other_line, other_kernel_source=other_source,
         )  # fmt: skip
 
-    def _shrunk(self, usual: _Outcome, seed: int) -> _Outcome:
-        """Return the outcome with the fewest changes that a search finds: twice as many until wrong, then halves."""
-        whole = self.outcome(seed)
+    def _shrunk(self, usual: _Outcome, seed: int) -> tuple[_Outcome, int, str]:
+        """Return the outcome with the fewest changes that a search finds: twice as many until wrong, then halves.
+
+        With it the store that has to be late, if one alone shows the difference (-1: none has to), and the difference.
+        """
+        late = next((one for one in ((), *((pc,) for pc in self._late)) if self.shown(usual, seed, None, one)[1]), None)
+        last = late[0] if late else -1
+        whole = self.outcome(seed, None, late)
         most = whole.order.changes if whole.order is not None else 0
 
         def differs(changes: int) -> bool:
-            return bool(self.difference(usual, self.outcome(seed, changes)))
+            return bool(self.shown(usual, seed, changes, late)[1])
 
         right = -1
         wrong = next((one for one in _doubling(most) if differs(one)), most)
@@ -237,8 +268,10 @@ class _Runs:
         while wrong - right > 1:
             middle = (right + wrong) // 2
             wrong, right = (middle, right) if differs(middle) else (wrong, middle)
-        found = self.outcome(seed, wrong)
-        return found if self.difference(usual, found) else whole
+        found, what = self.shown(usual, seed, wrong, late)
+        if not what:
+            found, what = self.shown(usual, seed, None, late)
+        return found, last, what
 
 
 def _doubling(most: int) -> Iterator[int]:
@@ -302,7 +335,10 @@ def _ptx_line(kernel: Any, pc: int) -> int:
 
 
 def _words(kernel: Any, launch: BoundLaunch, place: Place) -> str:
-    source, line = _line(kernel, place.pc)
-    at = f"{source}:{line}" if line else f"PTX line {_ptx_line(kernel, place.pc)}"
     block = coordinates(place.block, launch.grid)
-    return f"warp {place.warp} of block {block} at {at}"
+    return f"warp {place.warp} of block {block} at {_at(kernel, place.pc)}"
+
+
+def _at(kernel: Any, pc: int) -> str:
+    source, line = _line(kernel, pc)
+    return f"{source}:{line}" if line else f"PTX line {_ptx_line(kernel, pc)}"

@@ -585,6 +585,8 @@ void BlockRunner::look_for_waits() {
     proof_->quantum = kQuantum;
     proof_->begin();
     block.proof = proof_.get();
+    if (launch_.schedule)
+      for (LateStores& late : launch_.schedule->late) late.show_all();
     return;
   }
   if (proof_->recurs()) {
@@ -761,7 +763,7 @@ void BlockRunner::scheduled_round(Round& round) {
     round.progress |= stopped;
     if (!moved && !stopped) continue;
     if (moved && !stopped) schedule.goes_on(from);
-    if (stopped || (!warp.splits.empty() && schedule.changes(place_of(warp))))
+    if (stopped || (!warp.splits.empty() && (schedule.changes(place_of(warp)) || schedule.tires())))
       std::rotate(order_.begin() + static_cast<std::ptrdiff_t>(i),
                   order_.begin() + static_cast<std::ptrdiff_t>(i) + 1, order_.end());
     break;
@@ -799,6 +801,8 @@ bool BlockRunner::turn() {
 }
 
 void BlockRunner::finish() {
+  if (launch_.schedule)
+    for (LateStores& late : launch_.schedule->late) late.end(block.index);
   for (Warp& warp : warps_) finish_bulk_stores(warp);
   if (block.shadow) {
     report_arrivals();

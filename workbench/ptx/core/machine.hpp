@@ -345,6 +345,7 @@ struct MemoryEffect {
   Window window = global;
   bool reads = false;     // with `stores`: an atomic operation
   bool compares = false;  // whether it is a setp
+  bool fences = false;    // whether it is a fence of the generic proxy
   u32 bytes = 0;          // bytes that each lane accesses
 };
 

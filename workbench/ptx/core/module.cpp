@@ -102,6 +102,7 @@ MemoryEffect effect_of(const TableEntry& entry) {
   };
   MemoryEffect made;
   made.compares = name.starts_with("setp.");
+  made.fences = name == "fence" || name == "fence.mbarrier_init";
   made.window = name.find(".generic.") != std::string::npos  ? MemoryEffect::generic
                 : name.find(".shared.") != std::string::npos ? MemoryEffect::shared
                                                              : MemoryEffect::global;
@@ -454,6 +455,7 @@ struct BoundLaunch {
   std::optional<u64> schedule;  // its seed
   u64 schedule_changes = ~u64{0};
   std::vector<std::pair<s32, u32>> aims;  // of Aim
+  std::vector<s32> late_stores;           // of LateStores
   bool takes_shortcuts = true;            // false only in tests
   u32 undefined = ~0u;
   u32 multiprocessors = 1;
@@ -575,6 +577,9 @@ nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
     std::vector<Aim> aims;
     for (const auto& [pc, between] : bound.aims) aims.push_back({pc, between});
     schedule.emplace(*bound.schedule, bound.schedule_changes, aims);
+    if (!bound.late_stores.empty() && !launch.has_aliases)
+      for (const auto owner : {LateStores::Owner::block, LateStores::Owner::warp})
+        schedule->late.emplace_back(*bound.schedule, kernel, owner, bound.late_stores);
     launch.schedule = &*schedule, launch.threads = 1;
   }
   std::unique_ptr<GlobalShadow> shadow;
@@ -604,6 +609,8 @@ nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
   const auto start = std::chrono::steady_clock::now();
   const Ended ended = run_workers(launch, results, bound.seconds_limit);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  if (schedule)
+    for (LateStores& late : schedule->late) late.show_all();
 
   nb::dict out;
   u64 instructions = 0, lanes = 0;
@@ -949,6 +956,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("schedule", &BoundLaunch::schedule)
       .def_rw("schedule_changes", &BoundLaunch::schedule_changes)
       .def_rw("aims", &BoundLaunch::aims)
+      .def_rw("late_stores", &BoundLaunch::late_stores)
       .def_rw("multiprocessors", &BoundLaunch::multiprocessors)
       .def_rw("clock_start", &BoundLaunch::clock_start)
       .def_rw("instruction_limit", &BoundLaunch::instruction_limit)

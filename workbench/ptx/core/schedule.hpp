@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "machine.hpp"
+#include "memory/late_stores.hpp"
 #include "warp.hpp"
 
 namespace workbench::ptx {
@@ -74,6 +75,10 @@ class Schedule {
     return changes_left_ && !below(is_aimed() ? 32 : 4) && change(place);
   }
 
+  // Whether the warp has to let others go on although no change is left: it may wait for them in
+  // plain memory.
+  bool tires() { return !changes_left_ && !(++turns_ % kMostTurns); }
+
   bool is_aimed() const { return aim_.pc >= 0; }
   bool aims_at(s32 pc) const { return pc == aim_.pc; }
   // Whether lanes of a warp race there, not warps.
@@ -112,8 +117,11 @@ class Schedule {
   const Place& last() const { return last_; }
   const Place& then() const { return then_; }
 
+  // The stores that other blocks, or other warps, see late.
+  std::vector<LateStores> late;
+
  private:
-  static constexpr u64 kAhead = 1 << 12, kParts = 4;
+  static constexpr u64 kAhead = 1 << 12, kParts = 4, kMostTurns = 64;
 
   bool change(const Place& place) {
     --changes_left_, ++changed_;
@@ -130,7 +138,7 @@ class Schedule {
     return part_ == 0 || number % (part_ == 2 ? 4 : 2) == 0;
   }
 
-  u64 state_, changes_left_, changed_ = 0;
+  u64 state_, changes_left_, changed_ = 0, turns_ = 0;
   Aim aim_;
   u64 part_ = 0, salt_ = 0;        // who waits there
   std::vector<const Warp*> held_;  // warps that wait at the aim

@@ -450,6 +450,8 @@ class Turn {
 }  // namespace
 
 Outcome run_warp(Block& block, Warp& warp) {
+  if (__builtin_expect(block.launch->schedule != nullptr, 0))
+    for (LateStores& late : block.launch->schedule->late) late.enter(warp);
   if (__builtin_expect(block.proof != nullptr, 0)) {
     block.proof->warp = &warp;
     if (!block.observed) return Turn<Proving<Unobserved>>(block, warp).run();

@@ -65,6 +65,10 @@ class Scheduled : public Other {
   u64 quantum() const { return slice_; }
   bool cuts(u64 executed) const { return executed >= slice_; }
   Schedule* stops(s32 pc) const { return schedule_->aims_at(pc) ? schedule_ : nullptr; }
+  void issued(s32 pc, u32 lanes) const {
+    Other::issued(pc, lanes);
+    for (LateStores& late : schedule_->late) late.before(pc, lanes);
+  }
 
  private:
   Schedule* const schedule_;

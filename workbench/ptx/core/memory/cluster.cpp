@@ -5,6 +5,7 @@
 
 #include "memory/access.hpp"
 #include "memory/mbarrier.hpp"
+#include "schedule.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -99,6 +100,17 @@ void see_async_store(Block& home, const Instruction& in, Warp& warp, u32 lane, u
   shadow.clocks.fence(warp.agent);
 }
 
+// Lets a store land when somebody waits for its mbarrier, as a bulk load does.
+void store_late(Block& home, const Instruction& in, Warp& warp, u32 lane, u32 offset, u32 mbarrier,
+                const void* from, u32 bytes) {
+  BulkCopy copy{.pc = warp.block->pc_of(in), .warp = &warp, .lane = lane, .barrier = mbarrier};
+  copy.bytes = bytes;
+  copy.values.resize(bytes);
+  std::memcpy(copy.values.data(), from, bytes);
+  copy.pieces.push_back({copy.values.data(), 0, offset, bytes});
+  home.bulk_loads.push_back(std::move(copy));
+}
+
 // st.async. The mbarrier is in the same block as the address, and counts the bytes there.
 template <class T>
 void store_and_count(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
@@ -110,16 +122,20 @@ void store_and_count(u8* registers, const Instruction& in, u32 mask, Warp& warp)
     alignas(16) T values[4];
     for (u32 i = 0; i < in.elements; ++i)
       values[i] = at<const T>(registers, in.store.data[i])[lane];
-    std::memcpy(request.host[lane], values, bytes);
     Block& home = home_of(*warp.block, in, warp.thread(lane), barrier[lane]);
     const u64 offset = plain(home, barrier[lane]);
     if (offset % 8 || offset + 8 > home.launch->shared_bytes) {
       misuse(*warp.block, in, warp.thread(lane), "no mbarrier at offset " + std::to_string(offset));
       continue;
     }
-    if (home.shadow)
-      see_async_store(home, in, warp, lane, static_cast<u32>(plain(home, request.address[lane])),
-                      bytes, static_cast<u32>(offset));
+    const u32 to = static_cast<u32>(plain(home, request.address[lane]));
+    if (warp.block->launch->schedule && home.shared + to == request.host[lane] &&
+        !lands_early(*warp.block)) {
+      store_late(home, in, warp, lane, to, static_cast<u32>(offset), values, bytes);
+      continue;
+    }
+    std::memcpy(request.host[lane], values, bytes);
+    if (home.shadow) see_async_store(home, in, warp, lane, to, bytes, static_cast<u32>(offset));
     complete_bytes(home, in, warp.thread(lane), static_cast<u32>(offset), bytes);
   }
 }
