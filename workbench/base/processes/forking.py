@@ -15,9 +15,11 @@ import select
 import shutil
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench.base.processes.channel import Channel
@@ -43,23 +45,14 @@ Main = Callable[[Any, Callable[[bytes], None]], None]
 
 
 def serve(control: Channel, prepare: str, arguments: Sequence[Any], mark: str, folder: str) -> None:
-    """Fork a copy on each request until the caller hangs up; then end all descendants.
+    """Prepare, then fork a copy on each request until the caller hangs up.
 
     ``prepare`` names a function that is called once with ``arguments``. It returns the function that each copy calls
-    with its role to get its `Main`. Processes with the ``mark`` in their environment end with this process. ``folder``
-    is removed at the end; a copy may make a folder in it whose name is the copy's number.
+    with its role to get its `Main`. See `serve_copies` for the others.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     adopt_orphans()
-
-    def end() -> NoReturn:
-        if mark:
-            end_marked(mark, {os.getpid()})
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
-        os._exit(0)
-
-    with _ending_with_the_caller(control, end):
+    with _ending_with_the_caller(control, lambda: _end(mark, folder)):
         try:
             role = named(prepare)(*arguments)
         except Exception as error:
@@ -68,13 +61,40 @@ def serve(control: Channel, prepare: str, arguments: Sequence[Any], mark: str, f
     gc.collect()
     gc.freeze()  # present objects share their memory pages with the copies: a collection would write to the pages
     use_huge_pages()
+    serve_copies(control, role, mark, folder)
+
+
+def serve_copies(control: Channel, role: Callable[[str], Main], mark: str, folder: str) -> NoReturn:
+    """Fork a copy of this process on each request until the caller hangs up; then end all descendants.
+
+    Processes with the ``mark`` in their environment end with this process. ``folder`` is removed at the end, that of a
+    copy (`own_folder`) with the copy.
+    """
+    adopt_orphans()
     copies: set[int] = set()
     with contextlib.suppress(ConnectionError):
         control.send(b"")
         _answer(control, role, copies, folder)
     for pid in copies:
         kill_group(pid)
-    end()
+    _end(mark, folder)
+
+
+def _end(mark: str, folder: str) -> NoReturn:
+    if mark:
+        end_marked(mark, {os.getpid()})
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
+
+
+def own_folder(folder: str) -> Path:
+    """Make the folder of a copy in that of its server, and use it for temporary files."""
+    own = Path(folder, str(os.getpid()))
+    own.mkdir(mode=0o700)
+    os.environ["TMPDIR"] = str(own)
+    tempfile.tempdir = None
+    return own
 
 
 def _answer(control: Channel, role: Callable[[str], Main], copies: set[int], folder: str) -> None:
