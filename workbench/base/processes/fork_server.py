@@ -190,19 +190,22 @@ class ForkServer:
     def end(self, number: int, process: Process | None) -> int | None:
         """Kill a copy of the server ``process`` and its descendants; return its return code.
 
-        Returns None if the server has ended or no longer answers; then it is ended, with all of its copies.
+        Returns None if the server has ended or no longer answers; then it is ended, with all of its copies. So it is if
+        it could not kill all that the copy has left: the next copy must not meet that.
         """
         with self._exchanging:
             if process is None or process is not self.process:
                 return None
             try:
-                answer = json.loads(process.ask(json.dumps([END, number, None]).encode(), REPLY_SECONDS))
+                answer, left = json.loads(process.ask(json.dumps([END, number, None]).encode(), REPLY_SECONDS))
             except WorkbenchError:
                 self.close()
                 return None
             except BaseException:  # Ctrl-C: its answer must not be taken for the answer to the next question
                 self.close()
                 raise
+            if left:
+                self.close()
             return None if answer is None else os.waitstatus_to_exitcode(answer)
 
     def kill(self) -> None:

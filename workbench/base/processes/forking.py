@@ -102,10 +102,10 @@ def _answer(control: Channel, role: Callable[[str], Main], copies: set[int], fol
     while (message := control.receive(fds=fds)) is not None:
         command, what, memory_mib = json.loads(message)
         if command == END:
-            status = _ended(what, copies)
+            ended = _ended(what, copies)
             if folder:
                 shutil.rmtree(os.path.join(folder, str(what)), ignore_errors=True)
-            control.send(json.dumps(status).encode())
+            control.send(json.dumps(ended).encode())
             continue
         server, pid = os.getpid(), os.fork()
         if pid == 0:
@@ -131,25 +131,27 @@ def _watch(pid: int) -> Iterator[list[int]]:
         os.close(fd)
 
 
-def _ended(pid: int, copies: set[int]) -> int | None:
-    """Kill a copy and the orphans that it left, stopped ones too; return the copy's wait status.
+def _ended(pid: int, copies: set[int]) -> tuple[int | None, bool]:
+    """Kill a copy and the orphans that it left, stopped ones too; return the copy's wait status, and if some are left.
 
-    Returns None for a number that is not a copy's, and for a busy copy where this process may kill no other (in a
+    The status is None for a number that is not a copy's, and for a busy copy where this process may kill no other (in a
     candidate's own process).
     """
     if pid not in copies:
-        return None
+        return None, False
     deadline = time.monotonic() + _KILLED_SECONDS
     status = killed(pid)
     if status is None:
-        return None
+        return None, False
     copies.remove(pid)
-    while (orphans := _orphans(copies)) and time.monotonic() < deadline:
+    while orphans := _orphans(copies):
+        if time.monotonic() > deadline:
+            return status, True
         for orphan in orphans:
             with contextlib.suppress(OSError):
                 os.kill(orphan, signal.SIGKILL)
                 os.waitpid(orphan, 0)
-    return status
+    return status, False
 
 
 def killed(pid: int) -> int | None:
