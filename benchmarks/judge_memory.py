@@ -3,8 +3,8 @@
     python -m benchmarks.judge_memory op
     python -m benchmarks.judge_memory kernelbench
 
-It is measured when all candidates are judged, of each worker with its nursery and what these keep. Reading the memory of
-a judge's processes takes root.
+It is measured when all candidates are judged: of workers with their nurseries and what these keep. Reading the memory
+of a judge's processes takes root.
 """
 
 from __future__ import annotations
