@@ -231,8 +231,8 @@ class Judgement(Tabular):
     def from_dict(cls, record: Mapping[str, Any]) -> Judgement:
         """Return the judgement of `to_dict`'s values."""
         verdicts = tuple(Verdict.from_dict(one) for one in record["verdicts"])
-        about = (record[name] for name in ("op_file", "op_sha256"))
-        return cls(record["op"], record["candidate"], verdicts, *about, tuple(record.get("notes", ())))
+        notes = tuple(record.get("notes", ()))  # a store may have older judgements
+        return cls(record["op"], record["candidate"], verdicts, record["op_file"], record["op_sha256"], notes)
 
     @property
     def ok(self) -> bool:
