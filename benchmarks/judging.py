@@ -13,6 +13,7 @@ import torch
 
 import workbench as wb
 from workbench.judge import Judge
+from workbench.ops.op import Op
 
 SOURCE = r"""
 #include <cuda_fp16.h>
@@ -50,8 +51,8 @@ def candidate(number: int) -> str:
     return source.replace("float sum = 0;", "float sum = 0.5f;") if number % 4 == 3 else source
 
 
-def judge(first: int, count: int) -> dict:
-    """Judge ``count`` candidates in this process; return the seconds and the number of right verdicts."""
+def softmax_op() -> Op:
+    """Return the op that the candidates are for."""
     op = wb.op(row_softmax)
     op.case("small", x=wb.randn(64, 781, dtype="float16"))
     op.case("wide", x=wb.randn(16, 8192, dtype="float16"))
@@ -64,7 +65,12 @@ def judge(first: int, count: int) -> dict:
         block="NUM_THREADS",
         args=("out", "x", "cols"),
     )
-    with Judge(op) as made:
+    return op
+
+
+def judge(first: int, count: int) -> dict:
+    """Judge ``count`` candidates in this process; return the seconds and the number of right verdicts."""
+    with Judge(softmax_op()) as made:
         made.check(candidate(first + count))  # untimed: it starts the judge's processes
         started, right = time.perf_counter(), 0
         for number in range(first, first + count):

@@ -65,19 +65,25 @@ class SolutionTime:
     cpu_seconds: float
 
 
+def solutions(folder: Path, count: int) -> list[tuple[Path, Path]]:
+    """Write a problem and ``count`` solutions to a folder, every fourth of them wrong; return the pairs of files."""
+    problem = folder / "problem.py"
+    problem.write_text(_PROBLEM)
+    pairs = []
+    for number in range(count):
+        solution = folder / f"solution_{number}.py"
+        lowest = "-float('inf')" if number % 4 != 3 else f"{number}.0"
+        solution.write_text(_SOLUTION.replace("NAME", f"softmax_{number}").replace("LOWEST", lowest))
+        pairs.append((problem, solution))
+    return pairs
+
+
 def time_per_solution(count: int) -> SolutionTime:
     """Judge ``count`` solutions on all cores, without torch.compile's predicted time."""
     before = _STARTED * len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        problem = folder / "problem.py"
-        problem.write_text(_PROBLEM)
-        pairs = []
-        for number in range(before + count):
-            solution = folder / f"solution_{number}.py"
-            lowest = "-float('inf')" if number % 4 != 3 else f"{number}.0"
-            solution.write_text(_SOLUTION.replace("NAME", f"softmax_{number}").replace("LOWEST", lowest))
-            pairs.append((problem, solution))
+        pairs = solutions(folder, before + count)
         judging = check_many(pairs, store=folder / "store.sqlite", torch_compile=False)
         found = list(itertools.islice(judging, before))
         started = time.perf_counter(), cpu_seconds(os.getpid())

@@ -5,6 +5,8 @@ import signal
 import sys
 import time
 
+from workbench.base.processes import forking
+
 
 def prepare():
     ready = [os.getpid()]
@@ -21,6 +23,13 @@ def prepare():
         "leaves an orphan": leave,
     }
     return roles.__getitem__
+
+
+def prepare_helpless():
+    """Return the roles of a server that finds a process which it cannot kill."""
+    forking._KILLED_SECONDS = 0.5
+    forking._orphans = lambda copies: [1 << 30]
+    return prepare()
 
 
 def refuse():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import re
 import signal
@@ -145,6 +146,13 @@ def test_no_more_is_read_than_was_asked_for(server: ForkServer):
 
 def test_what_a_copy_leaves_ends_with_it(server: ForkServer):
     assert gone(int(asked(server, "leaves an orphan")))
+
+
+def test_a_server_that_cannot_end_what_a_copy_left_is_replaced():
+    with contextlib.closing(ForkServer(f"{ROLES}:prepare_helpless", bare=True)) as server:
+        asked(server, "answers")
+        assert server.process is None
+        asked(server, "answers")
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])

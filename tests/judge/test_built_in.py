@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -23,11 +25,27 @@ NVFP4 = {
 @pytest.mark.parametrize("op", [long_if(name != "copy_blocks", OPS[name], id=name) for name in OPS])
 def test_every_variant_has_a_verdict(op):
     judgement = wb.check(op, seeds=1)
-    assert [one.variant for one in judgement] == [variant.name for variant in op.variants]
-    judged = [one for one in judgement if "it needs nvfp4" not in one.message]  # others read no case but one of that
-    assert all(one.ok and one.max_error <= one.bound and len(one.seeds) == 1 for one in judged), judgement
-    for one in {one.variant for one in judgement} - {one.variant for one in judged}:
+    judged, others = [one.variant for one in judgement], [one.name for one in op.variants if one.needs]
+    assert judged == [variant.name for variant in op.variants if not variant.needs]
+    assert all(one.ok and one.max_error <= one.bound and len(one.seeds) == 1 for one in judgement), judgement
+    assert [note.split()[0] for note in judgement.notes] == others
+    for one in others:
         assert wb.check(op, variants=one, cases=NVFP4[op.name], seeds=1).ok
+
+
+def test_a_variant_is_left_out_of_a_case_that_it_does_not_read():
+    op = copy.copy(OPS["copy_blocks"])
+    able = op.variant("cuda_vectors")
+    unable = replace(able, name="of_small_pages", needs=("small pages",))
+    op.variants = able, unable
+    judgement = wb.check(op, cases=["small"], seeds=1, elsewhere=False)
+    assert (judgement.outcome, [one.variant for one in judgement]) == ("ok", ["cuda_vectors"])
+    (note,) = judgement.to_dict()["notes"]
+    assert note.startswith("of_small_pages does not read small and was left out: it needs small pages")
+    assert note in str(judgement)
+    for left, named in ((op.variants, "of_small_pages"), ((unable,), None)):
+        op.variants = left
+        assert wb.check(op, cases=["small"], variants=named, seeds=1).outcome == "unsupported"
 
 
 @pytest.mark.long

@@ -50,6 +50,7 @@ REACHES = {
     "traces its parent": "call(libc.ptrace(16, os.getppid(), 0, 0))",
     "limits its parent": "resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
     "writes its parent's memory": "open(f'/proc/{os.getppid()}/mem', 'r+b')",
+    "leaves a key": "call(libc.syscall(number(248, 217), b'user', b'left', b'text', 4, -3))",
     "slows down": "os.setpriority(os.PRIO_USER, 0, 19)",
 }
 PREAMBLE = """

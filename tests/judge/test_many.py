@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from workbench.driver.torch_device.library import installed_torch
 from workbench.errors import ArgumentError
-from workbench.judge.many import judged
+from workbench.judge.many import judged, servers_of
+from workbench.judge.sandbox import NoSandbox, command
 
 SOURCE = r"""
 extern "C" __global__ void twice(float *out, const float *x, int n) {
@@ -22,6 +24,7 @@ extern "C" __global__ void twice(float *out, const float *x, int n) {
 """
 FACTORS = {"ok": "2.f", "wrong_result": "3.f", "not_compiled": "two"}
 OPTIONS = {"seeds": 1, "elsewhere": False}
+_TORCH = installed_torch()
 
 
 def twice(x):
@@ -165,6 +168,57 @@ class KillsOne(Executor):
         return self._executor.submit(kill_or_judge, self._mark, task)
 
 
+PROBLEM = """
+import torch
+
+assert not torch.cuda.is_available() and torch.cuda.device_count() == 0
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn(70)]
+"""
+SOLUTION = """
+import torch
+import triton
+from triton import language as tl
+
+assert torch.cuda.is_available()
+
+@triton.jit
+def relu(y, x, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(y + at, tl.maximum(tl.load(x + at, mask=at < n), 0.), mask=at < n)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        relu[(1,)](y, x, x.numel(), B=128)
+        return y
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(_TORCH is None or _TORCH.problem is not None, reason="takes torch's build for CUDA 13")
+@pytest.mark.parametrize("sandbox", [False, True])
+def test_own_processes_judge_both_kinds_and_only_solutions_see_a_gpu(op, tmp_path, sandbox):
+    if sandbox:
+        try:
+            command((), 64)
+        except NoSandbox as error:
+            pytest.skip(str(error))
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    given = items(op, 3)
+    for number in range(3):
+        (tmp_path / f"solution_{number}.py").write_text(SOLUTION.replace("0.)", f"{number % 2}.)") + f"# {number}")
+        given.append((tmp_path / "problem.py", tmp_path / f"solution_{number}.py"))
+    options = OPTIONS | {"sandbox": sandbox, "torch_compile": False}
+    found = list(wb.check_many(given, store=tmp_path / "store", **options))
+    assert [one.outcome for one in found] == [*outcomes(3), "ok", "wrong_result", "ok"], found
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["own processes", "dask"])
 def test_two_hundred_candidates_and_a_killed_worker_give_two_hundred_verdicts(op, tmp_path, kind):
@@ -180,7 +234,8 @@ def _executor(kind: str):
     if kind == "own processes":
         from workbench.base.processes.executor import OwnProcesses
 
-        return OwnProcesses()
+        server = servers_of(())
+        return OwnProcesses(server=lambda mark, task: server(task))
     distributed = pytest.importorskip("distributed", reason='no Dask: python -m pip install -e ".[dask]"')
     import contextlib
 

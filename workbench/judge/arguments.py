@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ArgumentError
-from workbench.ops.variant import Variant
+from workbench.ops.op import Op
+from workbench.ops.selection import fitted
+from workbench.ops.variant import Case, Variant
 from workbench.toolchain.source import MEMORY_LABEL
 
 SECONDS, MEMORY_MIB, SEEDS = 60.0, 4096, 2
@@ -51,6 +53,26 @@ def source_label(candidate: object) -> str | None:
 def portable(variant: Variant) -> Variant:
     """Return the variant without the kernels that it remembers."""
     return replace(variant)
+
+
+def left_out(op: Op, variants: Sequence[Variant], cases: Sequence[Case]) -> dict[tuple[str, str], str]:
+    """Return the variants and cases, by their names, that do not go together, each pair with a note.
+
+    What a variant reads is its own declaration. Returns nothing if no pair were left to judge.
+    """
+    found = {(one.name, case.name): note for one in variants for case in cases if (note := _unfit(op, one, case))}
+    return found if len(found) < len(variants) * len(cases) else {}
+
+
+def _unfit(op: Op, variant: Variant, case: Case) -> str:
+    lacking = variant.unsupported(fitted(variant, case).problem())
+    if not lacking:
+        return ""
+    others = (op.case(name) for name in op.cases)
+    able = ", ".join(one.name for one in others if not variant.unsupported(fitted(variant, one).problem()))
+    rules = "; ".join(rule.rule for rule in lacking)
+    reads = f"named cases that it reads: {able or 'none'}"
+    return f"{variant.name} does not read {case.name} and was left out: {rules}; {reads}"
 
 
 def sources_of(request: Mapping[str, Any], variants: Sequence[Variant]) -> dict[str, str]:

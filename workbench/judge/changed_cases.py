@@ -5,6 +5,8 @@ An answer of the reference takes longer than a small kernel's run, and the input
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from typing import Any
 
 from workbench.ops.declared.case import DeclaredCase
@@ -22,6 +24,7 @@ class ChangedCases:
     def __init__(self) -> None:
         self._cases: dict[bytes, Any] = {}
         self._kept: dict[tuple[bytes, str], Elsewhere | DeclaredCase | Meaningless] = {}
+        self._made = False
 
     def get(self, content: bytes, case: Any, change: str) -> Any:
         """Return a case, whose ``content`` identifies it but for the seed, with its inputs or sizes changed.
@@ -34,11 +37,19 @@ class ChangedCases:
         found = self._kept.get((content, change))
         if found is None:
             found = _changed(self._cases[content], change)
+            self._made = True
             if _bytes(found) + sum(map(_bytes, self._kept.values())) <= _MOST_BYTES:
                 self._kept[content, change] = found
         if isinstance(found, Meaningless):
             raise found
         return found
+
+    def return_memory(self) -> None:
+        """Return to the system what making cases took, tens of MB, if any were made since; using them takes less."""
+        if self._made:
+            self._made = False
+            with contextlib.suppress(AttributeError, OSError):  # only the GNU library has it
+                ctypes.CDLL(None).malloc_trim(0)
 
     def _forget(self, content: bytes) -> None:
         self._kept = {key: one for key, one in self._kept.items() if key[0] != content}

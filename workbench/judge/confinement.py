@@ -1,4 +1,4 @@
-"""Confinement of a candidate's process: it cannot signal or trace other processes, nor set their limits or priorities.
+"""Confinement of a candidate's process: it cannot signal or trace other processes, set their limits, or leave keys.
 
 A filter of system calls (seccomp) needs no privileges and cannot be removed again; processes started later inherit it.
 If the kernel has Landlock (5.13, signals from 6.12), the memory of others under /proc is closed as well. Files and the
@@ -53,16 +53,26 @@ class _Calls(NamedTuple):
     """Calls that are always refused.
 
     They are ptrace, process_vm_readv and _writev, pidfd_send_signal, pidfd_getfd, setpriority, sched_setscheduler,
-    _setparam and _setattr, ioprio_set.
+    _setparam and _setattr, ioprio_set; add_key, request_key and keyctl, because a session's keys outlive a candidate.
     """
 
 
 _ARCHITECTURES = {
     "x86_64": _Calls(
-        0xC000003E, (62, 234, 200, 129, 297), 302, 72, 16, (101, 310, 311, 424, 438, 141, 144, 142, 314, 251)
+        0xC000003E,
+        (62, 234, 200, 129, 297),
+        302,
+        72,
+        16,
+        (101, 310, 311, 424, 438, 141, 144, 142, 314, 251, 248, 249, 250),
     ),
     "aarch64": _Calls(
-        0xC00000B7, (129, 131, 130, 138, 240), 261, 25, 29, (117, 270, 271, 424, 438, 140, 119, 118, 274, 30)
+        0xC00000B7,
+        (129, 131, 130, 138, 240),
+        261,
+        25,
+        29,
+        (117, 270, 271, 424, 438, 140, 119, 118, 274, 30, 217, 218, 219),
     ),
 }
 

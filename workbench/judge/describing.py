@@ -49,10 +49,10 @@ class NoKernel(NotLoaded):
 def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the variants, then with a description for each variant with kernels, case and configuration.
 
-    ``request``: ``path`` (sys.path), the working ``folder``, ``cases`` as (name, case by value), ``config`` (None for
-    the default, or `ALL`), and what to load: ``variants`` by value; with ``source`` CUDA C++ instead of that of the
-    one; or ``op`` (what makes it, by value), ``candidate``, a Python file, and the ``launches`` of the op's variants,
-    without their kernels. All code of the candidate runs here.
+    ``request``: ``path`` (sys.path), the working ``folder``, ``cases`` as (name, case by value), the names of variants
+    and cases that are ``left_out``, ``config`` (None for the default, or `ALL`), and what to load: ``variants`` by
+    value; with ``source`` CUDA C++ instead of that of the one; or ``op`` (what makes it, by value), ``candidate``, a
+    Python file, and the ``launches`` of the op's variants, without their kernels. All code of the candidate runs here.
     """
     sys.path[:] = request["path"]
     try:
@@ -67,6 +67,8 @@ def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None
         if not variant.compiles:
             continue
         for name, given in cases.items():
+            if (variant.name, name) in request.get("left_out", ()):
+                continue
             about = {"variant": variant.name, "case": name}
             try:
                 case = given if request.get("op") is not None else fitted(variant, given)

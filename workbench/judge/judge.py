@@ -26,6 +26,7 @@ from workbench.judge.arguments import (
     check_limits,
     checked_seeds,
     drawn,
+    left_out,
     portable,
     source_label,
     sources_of,
@@ -107,6 +108,7 @@ class Judge:
         self._printed: dict[Nursery, int] = {}
         self._drawn_elsewhere: dict[Case, tuple[int, int]] = {}  # the seed and how many candidates have had it
         self._sources: Mapping[str, str] = {}  # of what is judged, as it was given to the judge
+        self._left_out: Mapping[tuple[str, str], str] = {}  # variants of the op's own and cases, with a note
         self._all: dict[str, Any] = {}  # about a verdict on all variants and cases together
 
     def __enter__(self) -> Judge:
@@ -141,6 +143,8 @@ class Judge:
         self._files = OpFiles.of(self.op)
         request, label, chosen = self._request(candidate, variants)
         self._sources = sources_of(request, chosen)
+        named = candidate is not None or variants is not None
+        self._left_out = {} if named else left_out(self.op, chosen, self.cases)
         names = Path(label).name if label else ", ".join(one.name for one in chosen)
         self._all = {"variant": names, "case": ", ".join(case.name for case in self.cases), "config": {}}
         request |= {
@@ -148,18 +152,19 @@ class Judge:
             "folder": os.getcwd(),
             "cases": [(case.name, self._shipped(case)) for case in self.cases],
             "config": config if config is None or isinstance(config, str) else dict(config),
+            "left_out": [*self._left_out],
         }
         with self._nursery.lock, self._describing(request) as nursery:
             self._trust_cases()
             self._printed = {one: one.printed for one in (nursery, self._nursery)}
             found = self._verdicts(nursery, request, chosen, config)
-            count = None if config == "all" else len(chosen) * len(self.cases)
+            count = None if config == "all" else len(chosen) * len(self.cases) - len(self._left_out)
             verdicts = tuple(tracked(found, " verdicts", count))
         changed = self._files.changed()
         if changed:
             verdicts += (self._op_changed(changed),)
         file = str(self._files.file) if self._files.file is not None else ""
-        return Judgement(self.op.name, label, verdicts, file, self._files.sha256)
+        return Judgement(self.op.name, label, verdicts, file, self._files.sha256, tuple(self._left_out.values()))
 
     @contextlib.contextmanager
     def _describing(self, request: Mapping[str, Any]) -> Iterator[Nursery]:
@@ -308,6 +313,7 @@ class Judge:
             (name, variant, case if variant is None else fitted(variant, case))
             for name, variant in described
             for case in self.cases
+            if (name, case.name) not in self._left_out
         ]
         with waited.of("compiles"):
             answer, count = child.json(self.seconds), 0

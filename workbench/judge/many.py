@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from workbench.base import by_value
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.processes.ending import end_with_pool
 from workbench.base.processes.executor import OwnProcesses
+from workbench.base.processes.fork_server import ForkServer
 from workbench.base.processes.handing_out import HandedOut, check_executor
 from workbench.base.progress import bar
 from workbench.base.trials.judgements import JudgementStore
@@ -35,6 +36,9 @@ from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, source_label
 from workbench.judge.judge import Judge
 from workbench.judge.kernelbench.judging import check_kernelbench
+from workbench.judge.kernelbench.nursery import SolutionNursery
+from workbench.judge.kernelbench.problem import OF_PROBLEMS
+from workbench.judge.nursery import Nursery
 from workbench.judge.one_thread import one_thread
 from workbench.judge.op_files import OpFiles
 from workbench.judge.verdict import Judgement, Verdict
@@ -249,9 +253,25 @@ def _judgements(
                     shown.update(len(item.places))
 
 
+def servers_of(imports: Sequence[str]) -> Callable[[JudgingTask], ForkServer]:
+    """Return a function from a task to the server that forks workers for its kind, with ``imports``.
+
+    Workers for solutions in KernelBench's format have the libraries of the simulated device, others do not.
+    """
+    made: dict[tuple[object, ...], ForkServer] = {}
+
+    def server(task: JudgingTask) -> ForkServer:
+        if task.op:
+            return made.setdefault((), Nursery(imports=imports))
+        gpu = task.options["model"], task.options["memory_mib"]
+        return made.setdefault(gpu, SolutionNursery(*gpu, imports=[*imports, *OF_PROBLEMS]))
+
+    return server
+
+
 @contextlib.contextmanager
 def _own_processes() -> Iterator[OwnProcesses]:
-    made = OwnProcesses((__name__,))
+    made = OwnProcesses(server=servers_of((__name__,)))
     try:
         yield made
     finally:

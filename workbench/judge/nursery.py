@@ -7,6 +7,7 @@ its answers are JSON, and nothing of them is unpickled. The other kind is truste
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import tempfile
@@ -16,7 +17,8 @@ from pathlib import Path
 
 from workbench.base.files import require_space
 from workbench.base.processes.fork_server import Child, ForkServer
-from workbench.base.processes.forking import Main
+from workbench.base.processes.forking import Main, own_folder
+from workbench.base.processes.worker import WORK, work
 from workbench.judge import confinement
 from workbench.judge.warm_sandbox import OwnFolders, WarmSandbox, Within
 
@@ -28,12 +30,17 @@ class Nursery(ForkServer):
 
     ``within`` is a command in front of its own, `workbench.judge.sandbox.command`; with ``own`` each copy that runs a
     candidate's code has folders of its own in that sandbox. Hold ``lock`` while such a copy lives: one at a time.
+
+    A copy in the role `WORK` is a worker with a nursery of its own, forked from itself, so that they share their
+    memory; ``imports`` are modules that workers need.
     """
 
-    def __init__(self, within: Within | None = None, own: OwnFolders | None = None) -> None:
+    def __init__(
+        self, within: Within | None = None, own: OwnFolders | None = None, imports: Sequence[str] = ()
+    ) -> None:
         super().__init__(
             f"{__name__}:prepare",
-            *(None if own is None else [*own],),
+            *(None if own is None else [*own], [*imports]),
             scratch="workbench-judge-",
             marked=True,
             variables={"OMP_NUM_THREADS": "1"},
@@ -68,27 +75,39 @@ def sandboxed(readable: Sequence[Path], mib: int) -> contextlib.AbstractContextM
 # -- in the process that forks ------------------------------------------------------------------------------------
 
 
-def prepare(own: tuple[Sequence[str], int] | None, folder: str) -> Callable[[str], Main]:
+def prepare(own: tuple[Sequence[str], int] | None, imports: Sequence[str], folder: str) -> Callable[[str], Main]:
     """Import and try everything that takes its time once, so that no copy has to; return what a copy does in a role."""
     import torch
     import triton  # noqa: F401
 
     torch.set_num_threads(1)
     from workbench.judge import describing, running
-    from workbench.toolchain.nvrtc_client import compile_in_own_forks
 
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         describing.warm_up(Path(scratch))
     running.warm_up()
+    for one in imports:
+        importlib.import_module(one)
     confinement.hide_memory(True)
+    return _roles(own, imports, folder)
+
+
+def _roles(own: tuple[Sequence[str], int] | None, _imports: Sequence[str], folder: str) -> Callable[[str], Main]:
+    from workbench.judge import describing, running
+    from workbench.toolchain.nvrtc_client import compile_in_own_forks
+
     mains = {DESCRIBE: describing.describe, RUN: running.run}
 
     def role(name: str) -> Main:
+        if name == WORK:
+            own_folder(folder)
+            shared().start_as_fork(_roles)
+            return work
         if name == DESCRIBE:
             if own is not None:
                 confinement.hide_memory(False)  # else its files under /proc are not its own
                 OwnFolders(*own).take(folder)
-            _confine(Path(folder, str(os.getpid())))
+            _confine(own_folder(folder))
             compile_in_own_forks()
         return lambda request, send: mains[name](request, lambda answer: send(json.dumps(answer).encode()))
 
@@ -96,10 +115,8 @@ def prepare(own: tuple[Sequence[str], int] | None, folder: str) -> Callable[[str
 
 
 def _confine(folder: Path) -> None:
-    folder.mkdir(mode=0o700)
-    for name in ("WORKBENCH_HOME", "WORKBENCH_CACHE", "TRITON_HOME", "TRITON_CACHE_DIR", "TMPDIR"):
+    for name in ("WORKBENCH_HOME", "WORKBENCH_CACHE", "TRITON_HOME", "TRITON_CACHE_DIR"):
         os.environ[name] = str(folder)  # a candidate finds no compilation of another one, and leaves none
-    tempfile.tempdir = None
     confinement.hide_memory(False)  # nobody else's is in it, and its mark can be read
     if not confinement.unavailable():  # else the caller has warned
         confinement.confine()

@@ -95,6 +95,7 @@ def _judge_changes(request: Mapping[str, Any], answer: Callable[[dict], None]) -
             _judge(functools.partial(_changed, request, description, name), fields[name].update)
     finally:
         answer(fields)
+    _changed_cases.return_memory()
 
 
 def _proved(request: Mapping[str, Any]) -> dict[str, Any]:

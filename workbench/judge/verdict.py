@@ -221,6 +221,7 @@ class Judgement(Tabular):
         verdicts: one for each variant, configuration and case.
         op_file: the file that declares the op; empty for a built-in op and one of a notebook's cell.
         op_sha256: SHA-256 of that file as it was read; without a file, of everything that the judging of the op uses.
+        notes: the op's own variants that were left out of a case, because they are not declared for it.
     """
 
     op: str
@@ -228,12 +229,14 @@ class Judgement(Tabular):
     verdicts: tuple[Verdict, ...] = field(default=())
     op_file: str = ""
     op_sha256: str = ""
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Judgement:
         """Return the judgement of `to_dict`'s values."""
         verdicts = tuple(Verdict.from_dict(one) for one in record["verdicts"])
-        return cls(record["op"], record["candidate"], verdicts, record["op_file"], record["op_sha256"])
+        notes = tuple(record.get("notes", ()))  # a store may have older judgements
+        return cls(record["op"], record["candidate"], verdicts, record["op_file"], record["op_sha256"], notes)
 
     @property
     def ok(self) -> bool:
@@ -277,6 +280,7 @@ class Judgement(Tabular):
             "outcome": self.outcome,
             "exit_status": self.exit_status,
             "verdicts": [verdict.to_dict() for verdict in self.verdicts],
+            "notes": list(self.notes),
         }
 
     def to_json(self, indent: int | None = 2) -> str:
@@ -287,6 +291,7 @@ class Judgement(Tabular):
         passed = sum(verdict.ok for verdict in self.verdicts)
         what = f"{self.op}, {self.candidate}" if self.candidate else self.op
         lines = [f"{what}: {passed} of {len(self.verdicts)} passed", *(f"  {one}" for one in self.verdicts)]
+        lines += [f"  note: {note}" for note in self.notes]
         if self.op_file:
             lines.append(f"  by {self.op_file}, SHA-256 {self.op_sha256}")
         return "\n".join(lines)
@@ -315,4 +320,4 @@ class Judgement(Tabular):
             )
             for one in self.verdicts
         ]  # fmt: skip
-        return [Table(names, cells, "l" * len(names), title=str(self).splitlines()[0])]
+        return [Table(names, cells, "l" * len(names), str(self).splitlines()[0], "\n".join(self.notes))]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from workbench.base.home import cache_part
-from workbench.judge.many import JudgingTask, judged
+from workbench.base.processes.executor import OwnProcesses
+from workbench.judge.many import JudgingTask, judged, servers_of
 from workbench.judge.on_the_way import listening
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.service.progress import write_stages
@@ -40,6 +41,14 @@ class Work:
     language: str
     forbidden: tuple[str, ...]
     told: Path
+
+
+def own_processes(judge: Callable[[Work], dict[str, Any]], count: int | None) -> OwnProcesses:
+    """Return an executor for a judging function; for `judge_work` its processes share what they have imported."""
+    if judge is not judge_work:
+        return OwnProcesses((judge.__module__,), count)
+    server = servers_of((__name__,))
+    return OwnProcesses(count=count, server=lambda work: server(work.task))
 
 
 class _Heard:

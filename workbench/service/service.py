@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from workbench.base.files import replace_file
-from workbench.base.processes.executor import OwnProcesses
 from workbench.base.processes.handing_out import HandedOut, check_executor
 from workbench.base.trials.judgements import JudgementStore
 from workbench.base.trials.trial import canonical, digest
 from workbench.base.versions import versions
 from workbench.errors import ArgumentError, UnknownNameError, WorkbenchError
 from workbench.service.clients import Client
-from workbench.service.judging import Work, is_kept, judge_work, record, result_of
+from workbench.service.judging import Work, is_kept, judge_work, own_processes, record, result_of
 from workbench.service.problems import JudgingOptions, Problem, Problems
 from workbench.service.progress import StageFiles
 from workbench.service.queue import Job, JobQueue
@@ -103,7 +102,7 @@ class Service:
         self._stages = StageFiles(state / "stages")
         self._verdicts = functools.partial(_verdicts, threading.local(), state / "tuning.sqlite")
         self._judge = judge
-        self._own = OwnProcesses((judge.__module__,), self.options.workers) if executor is None else None
+        self._own = own_processes(judge, self.options.workers) if executor is None else None
         self._executor = executor or self._own
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from workbench.base.busy import patience
 from workbench.base.processes.channel import Channel
-from workbench.base.processes.ending import how_ended
-from workbench.base.processes.forking import END, FORK
+from workbench.base.processes.ending import how_ended, kill_group
+from workbench.base.processes.forking import END, FORK, Main, serve_copies
 from workbench.base.processes.process import Peer, Process, ProcessEnded, ProcessStartError, ProcessTimeout, new_mark
 from workbench.errors import WorkbenchError
 
@@ -68,6 +68,11 @@ class Child(Peer):
     def end(self) -> None:
         """Kill the process and its descendants; a second call does nothing."""
         self.ended()
+
+    def kill(self) -> None:
+        """Kill the process alone, of a server that is in no sandbox. Any thread may call this."""
+        if self._end is None:
+            kill_group(self.number)
 
 
 class ForkServer:
@@ -116,21 +121,36 @@ class ForkServer:
             if self.process is not None and self.process.running:
                 return
             self.close()
-            arguments = [*self._arguments]
-            within: Sequence[str] = ()
-            if self._scratch:
-                self.folder = Path(tempfile.mkdtemp(prefix=self._scratch))
-                arguments.append(str(self.folder))
-                within = self._within(self.folder) if self._within is not None else ()
+            arguments = self._with_folder()
             mark = new_mark() if self._marked else ""
             self.process = Process(
                 "workbench.base.processes.forking:serve",
                 *(self._prepare, arguments, mark, str(self.folder or "")),
                 variables=self._variables,
-                within=within,
+                within=self._within(self.folder) if self._within is not None and self.folder is not None else (),
                 mark=mark,
                 bare=self._bare,
             )
+
+    def start_as_fork(self, prepared: Callable[..., Callable[[str], Main]]) -> None:
+        """Start the server as a fork of this process, where ``prepared`` stands for ``prepare``.
+
+        All that this process has imported stays shared with it. See `Process.forked` for where this works.
+        """
+        with self._exchanging:
+            self.close()
+            arguments, mark = self._with_folder(), new_mark()
+            folder = str(self.folder or "")
+            self.process = Process.forked(
+                lambda control: serve_copies(control, prepared(*arguments), mark, folder), mark
+            )
+
+    def _with_folder(self) -> list[object]:
+        """Make the temporary folder, if there is to be one; return the arguments of ``prepare``."""
+        if not self._scratch:
+            return [*self._arguments]
+        self.folder = Path(tempfile.mkdtemp(prefix=self._scratch))
+        return [*self._arguments, str(self.folder)]
 
     def fork(self, role: str, memory_mib: int | None = None) -> Child:
         """Return a new copy in a role, limited to ``memory_mib`` MiB if given.
@@ -170,20 +190,29 @@ class ForkServer:
     def end(self, number: int, process: Process | None) -> int | None:
         """Kill a copy of the server ``process`` and its descendants; return its return code.
 
-        Returns None if the server has ended or no longer answers; then it is ended, with all of its copies.
+        Returns None if the server has ended or no longer answers; then it is ended, with all of its copies. So it is if
+        it could not kill all that the copy has left: the next copy must not meet that.
         """
         with self._exchanging:
             if process is None or process is not self.process:
                 return None
             try:
-                answer = json.loads(process.ask(json.dumps([END, number, None]).encode(), REPLY_SECONDS))
+                answer, left = json.loads(process.ask(json.dumps([END, number, None]).encode(), REPLY_SECONDS))
             except WorkbenchError:
                 self.close()
                 return None
             except BaseException:  # Ctrl-C: its answer must not be taken for the answer to the next question
                 self.close()
                 raise
+            if left:
+                self.close()
             return None if answer is None else os.waitstatus_to_exitcode(answer)
+
+    def kill(self) -> None:
+        """Kill the server, if it runs, without waiting. Any thread may call this, also while another one waits."""
+        process = self.process
+        if process is not None:
+            process.kill()
 
     def close(self) -> None:
         """End the server and all of its descendants, stopped ones too; the next copy starts a new server."""

@@ -15,9 +15,11 @@ import select
 import shutil
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench.base.processes.channel import Channel
@@ -43,23 +45,14 @@ Main = Callable[[Any, Callable[[bytes], None]], None]
 
 
 def serve(control: Channel, prepare: str, arguments: Sequence[Any], mark: str, folder: str) -> None:
-    """Fork a copy on each request until the caller hangs up; then end all descendants.
+    """Prepare, then fork a copy on each request until the caller hangs up.
 
     ``prepare`` names a function that is called once with ``arguments``. It returns the function that each copy calls
-    with its role to get its `Main`. Processes with the ``mark`` in their environment end with this process. ``folder``
-    is removed at the end; a copy may make a folder in it whose name is the copy's number.
+    with its role to get its `Main`. See `serve_copies` for the others.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     adopt_orphans()
-
-    def end() -> NoReturn:
-        if mark:
-            end_marked(mark, {os.getpid()})
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
-        os._exit(0)
-
-    with _ending_with_the_caller(control, end):
+    with _ending_with_the_caller(control, lambda: _end(mark, folder)):
         try:
             role = named(prepare)(*arguments)
         except Exception as error:
@@ -68,13 +61,40 @@ def serve(control: Channel, prepare: str, arguments: Sequence[Any], mark: str, f
     gc.collect()
     gc.freeze()  # present objects share their memory pages with the copies: a collection would write to the pages
     use_huge_pages()
+    serve_copies(control, role, mark, folder)
+
+
+def serve_copies(control: Channel, role: Callable[[str], Main], mark: str, folder: str) -> NoReturn:
+    """Fork a copy of this process on each request until the caller hangs up; then end all descendants.
+
+    Processes with the ``mark`` in their environment end with this process. ``folder`` is removed at the end, that of a
+    copy (`own_folder`) with the copy.
+    """
+    adopt_orphans()
     copies: set[int] = set()
     with contextlib.suppress(ConnectionError):
         control.send(b"")
         _answer(control, role, copies, folder)
     for pid in copies:
         kill_group(pid)
-    end()
+    _end(mark, folder)
+
+
+def _end(mark: str, folder: str) -> NoReturn:
+    if mark:
+        end_marked(mark, {os.getpid()})
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
+
+
+def own_folder(folder: str) -> Path:
+    """Make the folder of a copy in that of its server, and use it for temporary files."""
+    own = Path(folder, str(os.getpid()))
+    own.mkdir(mode=0o700)
+    os.environ["TMPDIR"] = str(own)
+    tempfile.tempdir = None
+    return own
 
 
 def _answer(control: Channel, role: Callable[[str], Main], copies: set[int], folder: str) -> None:
@@ -82,10 +102,10 @@ def _answer(control: Channel, role: Callable[[str], Main], copies: set[int], fol
     while (message := control.receive(fds=fds)) is not None:
         command, what, memory_mib = json.loads(message)
         if command == END:
-            status = _ended(what, copies)
+            ended = _ended(what, copies)
             if folder:
                 shutil.rmtree(os.path.join(folder, str(what)), ignore_errors=True)
-            control.send(json.dumps(status).encode())
+            control.send(json.dumps(ended).encode())
             continue
         server, pid = os.getpid(), os.fork()
         if pid == 0:
@@ -111,25 +131,27 @@ def _watch(pid: int) -> Iterator[list[int]]:
         os.close(fd)
 
 
-def _ended(pid: int, copies: set[int]) -> int | None:
-    """Kill a copy and the orphans that it left, stopped ones too; return the copy's wait status.
+def _ended(pid: int, copies: set[int]) -> tuple[int | None, bool]:
+    """Kill a copy and the orphans that it left, stopped ones too; return the copy's wait status, and if some are left.
 
-    Returns None for a number that is not a copy's, and for a busy copy where this process may kill no other (in a
+    The status is None for a number that is not a copy's, and for a busy copy where this process may kill no other (in a
     candidate's own process).
     """
     if pid not in copies:
-        return None
+        return None, False
     deadline = time.monotonic() + _KILLED_SECONDS
     status = killed(pid)
     if status is None:
-        return None
+        return None, False
     copies.remove(pid)
-    while (orphans := _orphans(copies)) and time.monotonic() < deadline:
+    while orphans := _orphans(copies):
+        if time.monotonic() > deadline:
+            return status, True
         for orphan in orphans:
             with contextlib.suppress(OSError):
                 os.kill(orphan, signal.SIGKILL)
                 os.waitpid(orphan, 0)
-    return status
+    return status, False
 
 
 def killed(pid: int) -> int | None:

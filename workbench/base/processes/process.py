@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import secrets
@@ -10,13 +11,14 @@ import socket
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from workbench.base.home import PACKAGE
 from workbench.base.processes.channel import Channel, TooLong
 from workbench.base.processes.deadline import CpuDeadline, Deadline
 from workbench.base.processes.ending import end_descendants, end_marked, how_ended, kill_group
+from workbench.base.processes.forked_child import ForkedChild
 from workbench.base.processes.output import ProcessOutput
 from workbench.errors import WorkbenchError
 
@@ -66,9 +68,29 @@ class BadAnswer(WorkbenchError):
     """A process that is not trusted sent an answer that is not a JSON object, or is too long."""
 
 
+_MARK = "WORKBENCH_PROCESS_"
+_FREE_MARK = _MARK + 32 * "0"
+"""A name in the environment of a marked process, which a fork of it replaces by a mark of its own."""
+
+
 def new_mark() -> str:
     """Return a unique ``NAME=value`` for the environment of a process."""
-    return f"WORKBENCH_PROCESS_{secrets.token_hex(16)}=1"
+    return f"{_MARK}{secrets.token_hex(16)}=1"
+
+
+def _take_mark(mark: str) -> None:
+    """Give this process, a fork of a marked one, a mark of its own.
+
+    The kernel shows others the environment that a program was started with: a variable that is set later is not in it.
+    """
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    name, value = mark.partition("=")[0], libc.getenv(_FREE_MARK.encode())
+    if value is None:
+        raise WorkbenchError(f"{_FREE_MARK} is missing in the environment of a process that a marked one forked.")
+    ctypes.memmove(value - len(_FREE_MARK) - 1, name.encode(), len(name))
+    del os.environ[_FREE_MARK]
+    os.environ[name] = "1"
 
 
 class Peer(ABC):
@@ -157,9 +179,9 @@ class Peer(ABC):
 class Process(Peer):
     """A Python process that runs ``function(channel, *arguments)``.
 
-    It is spawned, not forked, because a CUDA context does not survive a fork. It has a session of its own, so that only
-    the caller gets Ctrl-C. Of its output the last 1 MiB are kept; if it ends by itself, the error's message has the
-    last lines.
+    It is spawned, not forked (but see `forked`), because a CUDA context does not survive a fork. It has a session of
+    its own, so that only the caller gets Ctrl-C. Of its output the last 1 MiB are kept; if it ends by itself, the
+    error's message has the last lines.
 
     Args:
         function: ``"module:name"``, or ``"file.py:name"``.
@@ -183,10 +205,14 @@ class Process(Peer):
         self._mark = mark
         self._output = ProcessOutput()
         environment = {name: value for name, value in os.environ.items() if not (bare and name.startswith("PYTHON"))}
-        environment |= {**(variables or {}), **({mark.partition("=")[0]: "1"} if mark else {})}
+        environment |= {
+            **(variables or {}),
+            **(dict.fromkeys((mark.partition("=")[0], _FREE_MARK), "1") if mark else {}),
+        }
         ours, theirs = socket.socketpair()
         program = _PROGRAM.format(package=str(PACKAGE.parent))
         given = [] if bare else sys.path, theirs.fileno(), function, arguments
+        self._popen: subprocess.Popen[bytes] | ForkedChild
         with theirs:
             self._popen = subprocess.Popen(
                 [
@@ -200,6 +226,40 @@ class Process(Peer):
                 start_new_session=True,
                 env=environment,
             )
+        self._begin(ours)
+
+    @classmethod
+    def forked(cls, function: Callable[[Channel], object], mark: str) -> Process:
+        """Return a fork of this process that runs ``function(channel)`` and shares no open file with it.
+
+        This process has to be one that was started with a mark, or a fork of it, and to have one thread.
+        """
+        made = cls.__new__(cls)
+        made._mark, made._output = mark, ProcessOutput()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            pid = os.fork()
+            if pid == 0:
+                made._run(function, theirs)
+            made._popen = ForkedChild(pid)
+        made._begin(ours)
+        return made
+
+    def _run(self, function: Callable[[Channel], object], connection: socket.socket) -> NoReturn:
+        """Do the work of a fork in it."""
+        try:
+            os.setsid()
+            for fd in (1, 2):
+                os.dup2(self._output.fd, fd)
+            own = connection.fileno()
+            os.closerange(3, own)
+            os.closerange(own + 1, os.sysconf("SC_OPEN_MAX"))
+            _take_mark(self._mark)
+            function(Channel(connection))
+        finally:
+            os._exit(1)
+
+    def _begin(self, ours: socket.socket) -> None:
         self._output.begin()
         self._ready = self._over = False
         super().__init__(Channel(ours))

@@ -2,7 +2,7 @@
 
 A `Worker` calls code that may hang, crash or spoil its process (a kernel, a compiler) while the caller only waits. Its
 process lives from call to call and keeps its state; after a hang or a crash the next call has a new one. On Linux it
-also ends with its caller, whatever it is doing then.
+also ends with its caller, whatever it is doing then. A server that has imported everything can fork it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,14 @@ from typing import TypeVar
 
 from workbench.base.processes.channel import Channel
 from workbench.base.processes.ending import end_with
+from workbench.base.processes.fork_server import Child, ForkServer
 from workbench.base.processes.process import Process, ProcessTimeout
 from workbench.errors import WorkbenchError
 
 _Result = TypeVar("_Result")
+
+WORK = "work"
+"""The role of a server's copy that answers calls."""
 
 _KILL_AGAIN_SECONDS = 0.05
 
@@ -35,22 +39,34 @@ class Worker:
     """A process that calls functions for this one, one at a time.
 
     `start` begins to make the process without waiting for it, so that it is ready when the first call comes.
-    ``imports`` are modules that it imports as it starts, ``variables`` are set in its environment.
+    ``imports`` are modules that it imports as it starts, ``variables`` are set in its environment. With a ``server`` it
+    is a copy of that in the role `WORK`, whose `Main` is `work`, and has neither.
     """
 
-    def __init__(self, imports: Sequence[str] = (), variables: Mapping[str, str] | None = None):
-        self._imports, self._variables = list(imports), variables
-        self._process: Process | None = None
+    def __init__(
+        self,
+        imports: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+        server: ForkServer | None = None,
+    ):
+        self._imports, self._variables, self._server = list(imports), variables, server
+        self._process: Process | Child | None = None
         self._calling = threading.Lock()
 
     def start(self) -> None:
         """Start the process unless it runs already."""
-        self._started()
+        if self._server is not None:
+            self._server.start()
+        else:
+            self._started()
 
-    def _started(self) -> Process:
+    def _started(self) -> Process | Child:
         if self._process is None:
-            given = (__name__ + ":serve", self._imports, os.getpid())
-            self._process = Process(*given, variables=self._variables)
+            if self._server is not None:
+                self._process = self._server.fork(WORK)
+            else:
+                given = (__name__ + ":serve", self._imports, os.getpid())
+                self._process = Process(*given, variables=self._variables)
         return self._process
 
     def call(self, function: Callable[..., _Result], *arguments: object, seconds: float | None = None) -> _Result:
@@ -63,8 +79,12 @@ class Worker:
         with self._calling:
             process = self._started()
             try:
-                process.await_start()
-                kind, value = pickle.loads(process.ask(pickle.dumps((function, arguments)), seconds))
+                content = pickle.dumps((function, arguments))
+                if isinstance(process, Process):
+                    process.await_start()
+                else:
+                    content = pickle.dumps(content)
+                kind, value = pickle.loads(process.ask(content, seconds))
             except ProcessTimeout as error:
                 self._end()
                 raise ProcessTimeout(f"{error}, in {getattr(function, '__name__', function)}") from None
@@ -115,12 +135,22 @@ def serve(channel: Channel, imports: Sequence[str], parent: int) -> None:
     gc.enable()
     channel.send(b"")
     while (request := channel.receive()) is not None:
-        try:
-            function, arguments = pickle.loads(request)
-            answer = "returned", function(*arguments)
-        except Exception as error:
-            answer = "raised", error
-        channel.send(_packed(*answer))
+        channel.send(_answered(request))
+
+
+def work(request: bytes, send: Callable[[bytes], None]) -> None:
+    """Answer a call in a server's copy: its `Main`."""
+    send(_answered(request))
+
+
+def _answered(request: bytes) -> bytes:
+    """Call the function of a request; return the message with its result, or with what it raised."""
+    try:
+        function, arguments = pickle.loads(request)
+        answer = "returned", function(*arguments)
+    except Exception as error:
+        answer = "raised", error
+    return _packed(*answer)
 
 
 def _packed(kind: str, value: object) -> bytes:

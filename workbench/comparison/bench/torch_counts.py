@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from workbench.ops.tensors.dispatch_mode import DispatchMode
 from workbench.tuning.bench.results import timed
 
 
@@ -60,7 +60,7 @@ def cpu_seconds(function: Callable[..., Any], *arguments: Any, repeats: int = 5,
         torch.set_num_threads(threads)
 
 
-class _Products(TorchDispatchMode):
+class _Products(DispatchMode):
     """Mode that adds up torch's own counts, as its `FlopCounterMode` does, without loading torch's compiler for it."""
 
     def __init__(self) -> None:

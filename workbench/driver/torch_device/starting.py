@@ -101,6 +101,20 @@ def join_gpu() -> None:
     _started(**inherited_gpu(), seconds_limit="auto", force=True)
 
 
+def leave_gpu() -> None:
+    """Let torch find no GPU in this process any more, which must not have used the simulated one."""
+    import torch
+
+    def refuse() -> None:
+        raise RuntimeError("No CUDA GPUs are available")
+
+    torch.cuda._lazy_init = refuse
+    torch.cuda.is_available = lambda: False
+    torch.cuda.device_count = lambda: 0
+    torch.backends.cuda.enable_flash_sdp(True)  # on the host, too, the reference takes the kernels of plain torch
+    torch.backends.cuda.enable_mem_efficient_sdp(True)
+
+
 def attach(
     torch: library.Torch, triton_on_cpu: Callable[[], SimulatedTriton] | None = None, *, first_config: bool = False
 ) -> None:

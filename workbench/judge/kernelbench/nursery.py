@@ -8,8 +8,8 @@ does has temporary files of its own, is confined, and ends with all that it has 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,9 +18,10 @@ from unittest import mock
 from workbench.base.files import require_space
 from workbench.base.home import cache_folder
 from workbench.base.processes.fork_server import Child, ForkServer
-from workbench.base.processes.forking import Main
+from workbench.base.processes.forking import Main, own_folder
+from workbench.base.processes.worker import WORK, work
 from workbench.driver.torch_device import library
-from workbench.driver.torch_device.starting import simulated_gpu
+from workbench.driver.torch_device.starting import leave_gpu, simulated_gpu
 from workbench.judge import confinement
 from workbench.judge.warm_sandbox import OwnFolders, WarmSandbox, Within
 
@@ -33,14 +34,20 @@ class SolutionNursery(ForkServer):
 
     ``within`` is a command in front of its own, `workbench.judge.sandbox.command`; with ``own`` each copy that runs a
     solution's code has folders of its own in that sandbox. Hold ``lock`` while such a copy lives: one at a time.
+    For ``imports`` and the role `WORK` see `workbench.judge.nursery.Nursery`.
     """
 
     def __init__(
-        self, model: str, memory_mib: int, within: Within | None = None, own: OwnFolders | None = None
+        self,
+        model: str,
+        memory_mib: int,
+        within: Within | None = None,
+        own: OwnFolders | None = None,
+        imports: Sequence[str] = (),
     ) -> None:
         super().__init__(
             f"{__name__}:prepare",
-            *(model, memory_mib, within is not None, None if own is None else [*own]),
+            *(model, memory_mib, within is not None, None if own is None else [*own], [*imports]),
             scratch="workbench-kernelbench-",
             marked=True,
             variables={"OMP_NUM_THREADS": "1"},
@@ -85,14 +92,24 @@ def sandboxed(
 # -- in the process that forks ------------------------------------------------------------------------------------
 
 
+_environment: dict[str, str] = {}
+"""The environment before the device was there, which workers get back."""
+
+
 def prepare(
-    model: str, memory_mib: int, sandboxed: bool, given: tuple[Sequence[str], int] | None, folder: str
+    model: str,
+    memory_mib: int,
+    sandboxed: bool,
+    given: tuple[Sequence[str], int] | None,
+    imports: Sequence[str],
+    folder: str,
 ) -> Callable[[str], Main]:
     """Start the simulated device and import what solutions use; return the function of a copy in a role.
 
     In a sandbox ``folder`` is the only one that can be written, and the user's cache is read; with ``given`` a solution
     has `OwnFolders`.
     """
+    _environment.update(os.environ)
     if sandboxed:
         os.environ |= {"WORKBENCH_CACHE": str(cache_folder()), "WORKBENCH_HOME": folder}
     simulated_gpu(model, memory_bytes=memory_mib << 20, force=True)  # before torch is imported
@@ -112,22 +129,42 @@ def prepare(
 
     import workbench.analysis.prediction.predict
     import workbench.launch.sim  # noqa: F401
-    from workbench.judge.kernelbench import candidate, compiled_reference, replay
+    from workbench.judge.kernelbench import candidate
 
     candidate.warm_up()
+    with _without_counting_devices():
+        for one in imports:
+            importlib.import_module(one)
     confinement.hide_memory(True)
+    return _roles(model, memory_mib, sandboxed, given, imports, folder)
+
+
+def _roles(
+    model: str,
+    memory_mib: int,
+    _sandboxed: bool,
+    given: tuple[Sequence[str], int] | None,
+    _imports: Sequence[str],
+    folder: str,
+) -> Callable[[str], Main]:
+    from workbench.judge.kernelbench import candidate, compiled_reference, replay
+
     mains: dict[str, Callable[[], Main]] = {
         CANDIDATE: candidate.serve, REPLAY: replay.serve, COMPILE: compiled_reference.serve,
     }  # fmt: skip
 
     def role(name: str) -> Main:
+        if name == WORK:
+            own = own_folder(folder)
+            shared(model, memory_mib).start_as_fork(_roles)
+            leave_gpu()
+            os.environ.clear()  # else what it starts, such as a sandbox, has the device as well
+            os.environ.update({**_environment, "TMPDIR": str(own)})
+            return work
         if name == CANDIDATE and given is not None:
             confinement.hide_memory(False)  # else its files under /proc are not its own
             OwnFolders(*given).take(folder)
-        own = Path(folder, str(os.getpid()))
-        own.mkdir(mode=0o700)
-        os.environ["TMPDIR"] = str(own)
-        tempfile.tempdir = None
+        own_folder(folder)
         confinement.hide_memory(False)  # nothing of others is in it, and its mark can be read
         return mains[name]()
 

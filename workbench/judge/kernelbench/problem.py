@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench.errors import ArgumentError
 from workbench.judge.kernelbench.seeding import seeded
+from workbench.ops.tensors.dispatch_mode import DispatchMode
 
 _FUNCTIONS = ("Model", "get_inputs")
 _UNITS = (16, 4)
@@ -31,6 +31,10 @@ _ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
 }  # fmt: skip
 _PER_MULTIPLICATION, _PER_ELEMENT, _ELEMENT_BYTES = 4, 8, 4
 """Thread instructions of a plain kernel for a multiply-add and to read or write an element; bytes of an element."""
+
+
+OF_PROBLEMS = ("torch._dynamo", "torch._subclasses.fake_tensor", "torch.utils.flop_counter")
+"""Modules that `KernelBenchProblem.cost` imports, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,7 @@ class KernelBenchProblem:
         return Cost(total, multiplications * _PER_MULTIPLICATION + elements * _PER_ELEMENT)
 
 
-class _Results(TorchDispatchMode):
+class _Results(DispatchMode):
     """Mode that adds up the bytes of the tensors that operators return, except views."""
 
     def __init__(self) -> None:

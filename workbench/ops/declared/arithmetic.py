@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from workbench.ops.tensors.dispatch_mode import DispatchMode
 
 NARROW = (torch.float16, torch.bfloat16)
 FLOAT32_SUM = 4 * 2.0**-24
@@ -71,7 +72,7 @@ class Arithmetic:
         return FLOAT32_SUM * math.sqrt(self.terms)
 
 
-class Recorded(TorchDispatchMode):
+class Recorded(DispatchMode):
     """Context that records torch's operations in an `Arithmetic`."""
 
     def __init__(self, noted: Arithmetic):
@@ -88,7 +89,7 @@ class Recorded(TorchDispatchMode):
         return result
 
 
-class Rounded(TorchDispatchMode):
+class Rounded(DispatchMode):
     """Context in which every float64 tensor that torch computes is rounded to a 16-bit type."""
 
     def __init__(self, dtype: torch.dtype):
