@@ -213,6 +213,9 @@ def _shr(one: Operation) -> Value:
         return from_bits(bits[count:])
     if count == one.width - 1 and value.constant is None and one.holds(between(0, value, (1 << count) - 1)):
         return term(0)  # the sign, by which compilers correct a division
+    most = value.bounds[1]
+    if most is not None and most < 1 << count and _at_least_zero(one, value):
+        return term(0)
     return _by_reciprocal(one, value, count)
 
 
