@@ -8,7 +8,7 @@ from workbench.proof.access import Hazard, Meeting, Pending, ThreadAccess
 from workbench.proof.clocks import NO_COUNTS, BarrierUse, Role, ThreadCounts
 from workbench.proof.conditions import FALSE, Predicate, both
 from workbench.proof.state import State
-from workbench.proof.terms import Term
+from workbench.proof.terms import Atom, Term
 from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
 
@@ -23,6 +23,7 @@ class Records:
         self.hazards: list[Hazard] = []
         self.events: list[BarrierUse] = []
         self.unfenced: set[int] = set()
+        self.going_on: dict[Atom, Predicate] = {}
         self._base: list[Predicate] = [role.condition]
 
     @property
@@ -49,6 +50,11 @@ class Records:
         """Drop everything recorded since a mark."""
         accesses, meetings, hazards, events = mark
         del self.accesses[accesses:], self.meetings[meetings:], self.hazards[hazards:], self.events[events:]
+
+    def go_on(self, count: Atom, condition: Predicate) -> None:
+        """Note a condition under which a thread goes on from a round of a loop to the next."""
+        if self.exact:
+            self.going_on[count] = condition
 
     def meet(self, statement: Statement, path: Predicate, reach: Predicate, rounds: tuple[Term, ...]) -> None:
         """Note that the threads have to agree to come here."""
