@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from workbench.base.element_types import PTX_BYTES
 from workbench.proof.access import AccessMode, Hazard, ThreadAccess
-from workbench.proof.conditions import FALSE, TRUE, Predicate, between, both, negation
+from workbench.proof.conditions import FALSE, TRUE, Predicate, both, negation
 from workbench.proof.state import State, Value
 from workbench.proof.terms import Term, quotient, term
 from workbench.proof.thread import Thread
@@ -102,9 +102,9 @@ def accesses_at(
         path = both(state.path, guard, when)
         if path != FALSE:
             one = ThreadAccess(
-                statement, base, _unwrapped(thread, path, offset), width, path, writes, strong,
-                ".cta" in statement.opcode, copy, state.epochs, state.lane_epochs, thread.rounds,
-                *thread.times(state, copy=copy), landing, proxy, clipped, align,
+                statement, base, offset, width, path, writes, strong, ".cta" in statement.opcode, copy, state.epochs,
+                state.lane_epochs, thread.rounds, *thread.times(state, copy=copy), landing, proxy, clipped,
+                align,
             )  # fmt: skip
             found.append(one)
             thread.record(one)
@@ -114,16 +114,6 @@ def accesses_at(
                 if pending.base == base and (writes or pending.writes) and not (copy and not writes):
                     thread.endanger(Hazard(one, pending, condition))
     return found
-
-
-def _unwrapped(thread: Thread, path: Predicate, offset: Term) -> Term:
-    """Return an offset without the wraps of an index that may wrap only in threads that do not make the access."""
-    for key, factor in offset.parts.items() if thread.exact else ():
-        if len(key) == 1 and key[0].kind == "quotient" and key[0].args[1] >= 1 << 32:
-            dividend, divisor = key[0].args
-            if thread.holds(path, between(0, dividend, divisor - 1)):
-                offset = offset - Term({key: factor})
-    return offset
 
 
 def move(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
