@@ -391,8 +391,9 @@ extern "C" __global__ void below_zero(float* out, int n) {
 }
 
 extern "C" __global__ void wrapped_away(float* out) {
-  unsigned t = threadIdx.x;
-  out[(long long)(int)(t << 26) - ((long long)t << 26) + t] = 1.f;
+  unsigned v;
+  asm volatile("shl.b32 %0, %1, 28;" : "=r"(v) : "r"(threadIdx.x));
+  out[v] = 1.f;
 }
 
 extern "C" __global__ void either_value(float* out, int n) {

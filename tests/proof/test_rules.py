@@ -143,7 +143,8 @@ RULES = (
     Rule("terms._bounds_of_ways", "if unit > 0:", "if True:", "larger_of_two",
          {"out": "float32[65]"}),
     Rule("values._shr", "most < 1 << count and _at_least_zero(one, value)", "most < 1 << count", "below_zero", ONE),
-    Rule("memory._unwrapped", "thread.holds(path, between(0, dividend, divisor - 1))", "True", "wrapped_away", ONE),
+    Rule("queries.Queries._unwrapped", "self.execution.holds(one.path, between(0, dividend, divisor - 1))", "True",
+         "wrapped_away", {"out": "float32[2**32]"}),
 )  # fmt: skip
 
 
