@@ -171,7 +171,8 @@ OWN: dict[str, OwnKernel] = {
     },
     **{
         f"{op}, layout {layout}, int8: {language}": _with_scales(made(f"{language.lower()}_tiled", layout), layout)
-        for op, made in _TILED.items() for layout in ("x", "nhd", "hnd")[op == "reshape_and_cache" :] for language in ("CUDA", "Triton")
+        for op, made in _TILED.items() for layout in ("x", "nhd", "hnd") for language in ("CUDA", "Triton")
+        if (op, layout) != ("reshape_and_cache", "x")
     },
     "paged_attention: CUDA": _paged("cuda_thread_group"),
     "paged_attention, int8: CUDA": _with_scales(_paged("cuda_thread_group"), "x"),
