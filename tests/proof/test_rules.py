@@ -144,7 +144,7 @@ RULES = (
          {"out": "float32[65]"}),
     Rule("values._shr", "most < 1 << count and _at_least_zero(one, value)", "most < 1 << count", "below_zero", ONE),
     Rule("queries.Queries._unwrapped", "self.execution.holds(one.path, between(0, dividend, divisor - 1))", "True",
-         "wrapped_away", {"out": "float32[2**32]"}),
+         "wrapped_away", {"out": "float32[2**34]"}),
 )  # fmt: skip
 
 

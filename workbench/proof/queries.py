@@ -190,6 +190,9 @@ class Queries:
                     yield from self._some(pairs[start : start + part])
             return
         ((one, other, in_block),) = pairs
+        plain = self.question(one_block=in_block)
+        if plain.ask(self._race(plain, one, other, in_block), USUAL, model=False).contradiction:
+            return
         simpler = self._unwrapped(one), self._unwrapped(other)
         if simpler != (one, other):
             without = self.question(one_block=in_block)
