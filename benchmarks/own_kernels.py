@@ -1,12 +1,13 @@
 """Launches of the running example's kernels for all sizes, for `benchmarks.proofs`: arguments, grids and facts.
 
 The kernels are those of the variants with their default configurations, in float16: heads of 128, pages of 16 tokens.
+Caches are of float16 as well, or of int8 with a scale for each token and head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -57,6 +58,18 @@ def _caches(layout: str, dtype: str) -> dict[str, Any]:
     keys, values = _PAGE[layout]
     strides = dict.fromkeys(("key_page_stride", "value_page_stride"), "num_kv_heads * 2048")
     return {"key_cache": dtype + keys, "value_cache": dtype + values, **strides, **_NO_SCALES}
+
+
+def _with_scales(own: OwnKernel, layout: str) -> OwnKernel:
+    """Return the launch of a kernel with a cache of int8 that has a scale for each token and head."""
+    keys = {"x": "[num_blocks, num_kv_heads, 8, 16, 16]"}.get(layout, _PAGE[layout][0])
+    args = {name: one.replace("int16", "float16") if isinstance(one, str) else one for name, one in own.args.items()}
+    args |= {"key_cache": "int8" + keys, "value_cache": "int8" + _PAGE[layout][1]}
+    args |= dict.fromkeys(("k_scale", "v_scale"), "float32[num_blocks * 16, num_kv_heads]")
+    args |= dict.fromkeys(("k_slot_stride", "v_slot_stride"), "num_kv_heads")
+    args |= dict.fromkeys(("k_head_stride", "v_head_stride"), 1)
+    features = ("int8", "token_scales") if own.op == "paged_attention" else ("int8",)
+    return replace(own, problem=replace(own.problem, kv_cache_dtype="int8", features=features), args=args)
 
 
 def _copies(op: str, variant: str) -> OwnKernel:
@@ -146,6 +159,7 @@ def _contiguous(variant: str, grid: str) -> OwnKernel:
     )  # fmt: skip
 
 
+_TILED = {"reshape_and_cache": _writes, "gather_cache": _gathers}
 OWN: dict[str, OwnKernel] = {
     **{
         f"{op}: {language}": _copies(op, f"{language.lower()}_vectors")
@@ -153,10 +167,15 @@ OWN: dict[str, OwnKernel] = {
     },
     **{
         f"{op}, layout {layout}: {language}": made(f"{language.lower()}_tiled", layout)
-        for op, made in (("reshape_and_cache", _writes), ("gather_cache", _gathers))
-        for layout in ("x", "nhd", "hnd") for language in ("CUDA", "Triton")
+        for op, made in _TILED.items() for layout in ("x", "nhd", "hnd") for language in ("CUDA", "Triton")
+    },
+    **{
+        f"{op}, layout {layout}, int8: {language}": _with_scales(made(f"{language.lower()}_tiled", layout), layout)
+        for op, made in _TILED.items() for layout in ("x", "nhd", "hnd") for language in ("CUDA", "Triton")
+        if (op, layout) != ("reshape_and_cache", "x")
     },
     "paged_attention: CUDA": _paged("cuda_thread_group"),
+    "paged_attention, int8: CUDA": _with_scales(_paged("cuda_thread_group"), "x"),
     "paged_attention: Triton": _paged("triton_online_softmax"),
     "paged_attention, num_stages=1: Triton": _paged("triton_online_softmax", num_stages=1),
     "contiguous_attention: CUDA": _contiguous("cuda_register_softmax", "num_heads // {HEADS_PER_BLOCK}"),

@@ -134,6 +134,16 @@ extern "C" __global__ void scattered(float* out, const float* x, const int* inde
   if (c < cols && index[r] >= 0) out[(long long)index[r] * cols + c] = x[(long long)r * cols + c];
 }
 
+// A list in shared memory, which a loop fills whose rounds depend on a count. The slip leaves out the first places.
+extern "C" __global__ void listed(float* out, const float* x, const int* index, int n) {
+  __shared__ int list[256];
+  int first = blockIdx.x * 256, count = min(n - first, 256);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < count; i += 64) list[i] = index[first + i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < count; i += 64) out[first + i] = x[list[i]];
+}
+
 // The index comes from memory that the kernel itself writes: a fact about what was there before says nothing.
 extern "C" __global__ void own_index(float* out, int* index, int n) {
   int i = blockIdx.x * 64 + threadIdx.x;

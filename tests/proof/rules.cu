@@ -289,24 +289,18 @@ extern "C" __global__ void stored_by_some(float* out, int n) {
   }
 }
 
-extern "C" __global__ void rounds_that_do_not_come(float* out, const int* x, int n) {
+extern "C" __global__ void rounds_that_do_not_come(float* out, const int* x) {
   __shared__ int place[64];
   int t = threadIdx.x;
+  if (t == 0) {
 #pragma unroll 1
-  for (int round = 0; round < n; ++round) {
-    if (t == 0) {
-#pragma unroll 1
-      for (int k = 0; k < 64; ++k) {
-        if (x[k] > 0) break;
-        place[k] = 0;
-      }
+    for (int k = 0; k < 64; ++k) {
+      if (x[k] > 0) break;
+      place[k] = 0;
     }
-    __syncthreads();
-    if (t > 0 && x[t] <= 0 && x[t - 1] <= 0 && x[0] > 0) atomicAdd(out + place[t], 1.f);
-    __syncthreads();
-    place[t] = 64;
-    __syncthreads();
   }
+  __syncthreads();
+  if (t > 1 && x[t] <= 0 && x[t - 1] <= 0 && x[t - 2] <= 0 && x[0] > 0) atomicAdd(out + place[t], 1.f);
 }
 
 extern "C" __global__ void extended(float* out, const int* x) {  // elements of x are at least -1
@@ -528,3 +522,25 @@ extern "C" __global__ void stored_to_a_constant(float* out) {
 }
 
 extern "C" __global__ void lane_asked(float* out) { out[__shfl_sync(~0u, threadIdx.x, 0)] = threadIdx.x; }
+
+extern "C" __global__ void larger_of_two(float* out, int n) { atomicAdd(out + max((int)threadIdx.x, n), 1.f); }
+
+extern "C" __global__ void below_zero(float* out, int n) {
+  int v = max(min(n, 63), 0) - 64;
+  asm volatile("shr.s32 %0, %0, 8;" : "+r"(v));
+  atomicAdd(out + v, 1.f);
+}
+
+extern "C" __global__ void wrapped_away(float* out) {
+  unsigned v;
+  asm volatile("shl.b32 %0, %1, 28;" : "=r"(v) : "r"(threadIdx.x));
+  out[v] = 1.f;
+}
+
+extern "C" __global__ void either_value(float* out, int n) {
+  __shared__ int place[64];
+  if (n > 5) STORE(place[threadIdx.x], 64);
+  else STORE(place[threadIdx.x], 0);
+  __syncthreads();
+  atomicAdd(out + place[63 - threadIdx.x], 1.f);
+}

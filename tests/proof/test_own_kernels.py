@@ -10,13 +10,11 @@ from benchmarks.own_kernels import OWN
 from workbench.proof.proving import HIGHEST, attempt
 from workbench.proof.solver import Effort
 
-UNKNOWN = (
-    "paged_attention: Triton", "reshape_and_cache, layout x: CUDA", "gather_cache, layout x: CUDA",
-    "gather_cache, layout nhd: CUDA", "gather_cache, layout hnd: CUDA",
-)  # fmt: skip
+UNKNOWN = ("paged_attention: Triton", "reshape_and_cache, layout x: CUDA")
 QUICK = (
     "copy_blocks: CUDA", "copy_blocks: Triton", "swap_blocks: CUDA", "reshape_and_cache, layout hnd: Triton",
-    "gather_cache, layout hnd: Triton", "paged_attention: CUDA", "contiguous_attention: CUDA",
+    "reshape_and_cache, layout hnd, int8: CUDA", "gather_cache, layout hnd: Triton", "paged_attention: CUDA",
+    "contiguous_attention: CUDA",
 )  # fmt: skip
 
 

@@ -169,9 +169,15 @@ RULES = (
          "stored_behind_the_barrier", ONE),
     Rule("shared_values.SharedValues._pair_agrees", "extra.append(f\"(not {all_of([f'(= {distance} 0)', same])})\")",
          "return True", "two_values", ONE),
-    Rule("shared_values.SharedValues._ways", ", substituted(one.access.path, writer)]", "]", "stored_by_some", ONE),
-    Rule("shared_values._writer", 'atom.kind != "tid"', 'atom.kind not in ("tid", "round")', "rounds_that_do_not_come",
-         {"out": "float32[64]", "x": "int32[64]"}),
+    Rule("shared_values.SharedValues.load", "if other == value", "", "either_value", ONE),
+    Rule("shared_values.SharedValues._ways", "substituted(one.access.path, writer), ", "", "stored_by_some", ONE),
+    Rule("shared_values.SharedValues._only_last_ends", "known and self.run.holds(following, condition)", "known",
+         "rounds_that_do_not_come", {"out": "float32[64]", "x": "int32[64]"}),
+    Rule("terms._bounds_of_ways", "if unit > 0:", "if True:", "larger_of_two",
+         {"out": "float32[65]"}),
+    Rule("values._shr", "most < 1 << count and _at_least_zero(one, value)", "most < 1 << count", "below_zero", ONE),
+    Rule("queries.Queries._unwrapped", "self.execution.holds(one.path, between(0, dividend, divisor - 1))", "True",
+         "wrapped_away", {"out": "float32[2**34]"}),
 )  # fmt: skip
 
 
@@ -236,7 +242,7 @@ def test_a_faulty_kernel_is_proved_only_with_a_broken_rule(rule):
 def test_modules_with_rules_have_mutants():
     with_rules = {
         "access", "barriers", "copies", "descriptors", "digits", "execution", "graph", "head_copies", "loops",
-        "memory", "queries", "shared_values", "solver", "state", "values",
+        "memory", "queries", "shared_values", "solver", "state", "terms", "values",
     }  # fmt: skip
     assert {rule.where.partition(".")[0] for rule in RULES} == with_rules
 

@@ -50,6 +50,10 @@ FAMILIES = {
         "grid": PICKED, "block": 128, "facts": {"index": "-1 <= v < rows, distinct or -1"},
         "args": {"index": "int32[n]", "x": "float32[n, cols]", "out": "float32[rows, cols]"},
     },
+    "listed": {
+        "grid": "cdiv(n, 256)", "block": 64, "facts": ["n < 2**30", {"index": "0 <= v < rows"}],
+        "args": {"index": "int32[n]", "x": "float32[rows]", "out": "float32[n]"},
+    },
     "own_index": {
         "grid": "cdiv(n, 64)", "block": 64, "facts": {"index": "v == i"},
         "args": {"out": "float32[n]", "index": "int32[n]"},

@@ -85,7 +85,7 @@ class Execution(Records):
             elif attempt + 1 == _MOST_RUNS or self.in_roles or not self._shared.learn():
                 return
             self.accesses, self.meetings, self.hazards, self.read_as_constant, self._blocks = [], [], [], set(), 0
-            self.events, self.stored = [], {}
+            self.events, self.stored, self.going_on = [], {}, {}
         raise Unknown(None, "memory that is written after it was read as constant")
 
     # -- paths --------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from workbench.proof.graph import head
 from workbench.proof.head_copies import HeadCopies
 from workbench.proof.ring_forms import number_of, on_ring, remainder_of
 from workbench.proof.state import COPIES, QUEUES, STORES, Queue, State, Value, relative
-from workbench.proof.terms import THREAD, Term, quotient, remainder, term
+from workbench.proof.terms import THREAD, Atom, Term, quotient, remainder, term
 from workbench.proof.thread import Thread
 from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
@@ -53,6 +53,9 @@ class Looping(Thread, Protocol):
 
     def meet(self, statement: Statement, path: Predicate, reach: Predicate, rounds: tuple[Term, ...]) -> None:
         """Note that the threads have to agree to come here."""
+
+    def go_on(self, count: Atom, condition: Predicate) -> None:
+        """Note a condition under which a thread goes on from a round of a loop to the next."""
 
     def mark(self) -> tuple[int, ...]:
         """Return the numbers of accesses and other records so far, for `forget`."""
@@ -317,6 +320,7 @@ class _SymbolicLoop:
                 raise Unknown(self.statement, "products that a round of a loop does not commit")
             if after is not None and self._kept(after):
                 self._agree(path, after)
+                self.run.go_on(self.index, both(*relative(after.path, self.start.path)))
                 return self._outside(leaving)
             self.run.forget(mark)
         raise Unknown(self.statement, "a loop whose registers match no invariant that holds")

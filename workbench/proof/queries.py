@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
-from workbench.proof.conditions import TRUE, Predicate, at_most, both, either, negation, negative, zero
+from workbench.proof.conditions import TRUE, Predicate, at_most, between, both, either, negation, negative, zero
 from workbench.proof.descriptors import alignment
 from workbench.proof.digits import zero_parts
 from workbench.proof.execution import Execution
@@ -73,6 +73,7 @@ class Queries:
             if key in seen or one.clipped:
                 continue
             seen.add(key)
+            one = self._unwrapped(one)
             size = size_of(self.execution, one.base)
             if size is None:
                 name = _name(one.base)
@@ -197,6 +198,14 @@ class Queries:
                     yield from self._some(pairs[start : start + part])
             return
         ((one, other, in_block),) = pairs
+        plain = self.question(one_block=in_block)
+        if plain.ask(self._race(plain, one, other, in_block), USUAL, model=False).contradiction:
+            return
+        simpler = self._unwrapped(one), self._unwrapped(other)
+        if simpler != (one, other):
+            without = self.question(one_block=in_block)
+            if without.ask(self._race(without, *simpler, in_block), USUAL, model=False).contradiction:
+                return
         answer: Answer = question.ask(self._race(question, one, other, in_block), USUAL)
         if not answer.contradiction:
             where = "two threads of a block" if in_block else "two blocks"
@@ -204,6 +213,16 @@ class Queries:
                 f"{where} race: each {does(one)}"
             )  # fmt: skip
             yield Failure("races", what, (one.statement, other.statement), dict(answer.values))
+
+    def _unwrapped(self, one: ThreadAccess) -> ThreadAccess:
+        """Return an access without the wraps of an index that may wrap only in threads that do not make it."""
+        offset = one.offset
+        for key, factor in offset.parts.items():
+            if len(key) == 1 and key[0].kind == "quotient" and key[0].args[1] >= 1 << 32:
+                dividend, divisor = key[0].args
+                if self.execution.holds(one.path, between(0, dividend, divisor - 1)):
+                    offset = offset - Term({key: factor})
+        return one if offset is one.offset else replace(one, offset=offset)
 
     def _race(self, question: Question, one: ThreadAccess, other: ThreadAccess, in_block: bool) -> list[str]:
         """Return hypotheses under which two threads access the same bytes with no barrier in between."""

@@ -8,7 +8,7 @@ from workbench.proof.access import Hazard, Meeting, Pending, ThreadAccess
 from workbench.proof.clocks import NO_COUNTS, BarrierUse, Role, ThreadCounts
 from workbench.proof.conditions import FALSE, Predicate, both
 from workbench.proof.state import State
-from workbench.proof.terms import Term
+from workbench.proof.terms import Atom, Term
 from workbench.proof.unknown import Unknown
 from workbench.ptx.parse import Statement
 
@@ -31,6 +31,7 @@ class Records:
         self.events: list[BarrierUse] = []
         self.spans: list[tuple[ThreadAccess, ThreadAccess]] = []
         self.unfenced: dict[int, list[Release]] = {}
+        self.going_on: dict[Atom, Predicate] = {}
         self._base: list[Predicate] = [role.condition]
 
     @property
@@ -58,6 +59,11 @@ class Records:
         accesses, meetings, hazards, events, spans = mark
         del self.accesses[accesses:], self.meetings[meetings:], self.hazards[hazards:], self.events[events:]
         del self.spans[spans:]
+
+    def go_on(self, count: Atom, condition: Predicate) -> None:
+        """Note a condition under which a thread goes on from a round of a loop to the next."""
+        if self.exact:
+            self.going_on[count] = condition
 
     def meet(self, statement: Statement, path: Predicate, reach: Predicate, rounds: tuple[Term, ...]) -> None:
         """Note that the threads have to agree to come here."""

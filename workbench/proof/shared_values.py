@@ -9,18 +9,19 @@ of a store S if the following holds; else it may be anything.
 * Whenever a store before B touches the bytes that S writes, in the same round, it writes the same value to the same
   place. Stores of earlier rounds come before S, for such accesses do not race, which is proved for all of them.
 * There is a thread that executes S at the place of the load. Its indices are guessed by inverting the address; that
-  they are right, and that S is executed for them, is proved, or is the condition of the value. A store in a loop that
-  is not around the load may be anything: a path says what holds in a round, not that there is one.
+  they are right, and that S is executed for them, is proved, or is the condition of the value. So are the rounds of
+  loops that are not around the load. A path says what holds in a round, not that there is one: that each round before
+  goes on to the next is proved to follow from the last one, which goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from workbench.proof.access import ANY, Epochs, ThreadAccess
-from workbench.proof.conditions import Predicate, between, both, choice, conjuncts, equal, substituted
+from workbench.proof.conditions import Predicate, between, both, choice, conjuncts, either, equal, substituted, zero
 from workbench.proof.graph import head
 from workbench.proof.memory import is_pointer
 from workbench.proof.solver import QUICK, Question
@@ -48,7 +49,7 @@ class Stored:
     def thread_atoms(self) -> set[Atom]:
         """Atoms that each thread has for itself, without those computed from others."""
         parts = [one for one in (self.offset, self.access.path, self.value) if one is not None]
-        return {atom for one in parts for atom in one.deps if atom.scope == THREAD and not _computed(atom)}
+        return set().union(*(_own_atoms(one.deps) for one in parts))
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Executing(Thread, Protocol):
 
     accesses: list[ThreadAccess]
     stored: dict[ThreadAccess, tuple[Value, ...]]
+    going_on: dict[Atom, Predicate]
 
     def question(self, path: Sequence[Predicate] = ()) -> Question:
         """Return a question with the facts about sizes and some conditions."""
@@ -83,6 +85,8 @@ class SharedValues:
         self._flow = _Flow(run)
         self._agreed: dict[tuple, bool] = {}
         self._open: dict[str, set[Atom]] = {}
+        self._going_on: dict[Atom, Predicate] = {}
+        self._lasting: dict[Atom, bool] = {}
 
     def learn(self) -> bool:
         """Take the stores of a complete run; return True if a run that knows them may find more."""
@@ -102,7 +106,7 @@ class SharedValues:
                     for base, several in known.items())  # fmt: skip
         self._stores.update(stores)
         self._before.update(known)
-        self._agreed = {}
+        self._agreed, self._lasting, self._going_on = {}, {}, dict(self.run.going_on)
         return found
 
     def _needed(self) -> set[str]:
@@ -129,8 +133,8 @@ class SharedValues:
         ways = list(self._ways(several, access, offset, size, limits)) if len(several) <= _MOST_STORES else []
         if not run.exact:
             return ways[0][1] if ways else anything
-        for condition, value in ways:
-            if run.holds(access.path, condition):
+        for value in dict.fromkeys(value for _, value in ways):  # of several stores, such as on paths without a join
+            if run.holds(access.path, either(*(condition for condition, other in ways if other == value))):
                 return value
         found: Term = anything
         self._open.setdefault(access.base, set()).update(anything.deps)
@@ -151,14 +155,37 @@ class SharedValues:
             if one.size != size or value is None or is_pointer(value) or (size < 4 and not value.within(*limits)):
                 continue
             writer = _writer(one, offset, seen.rounds)
-            if writer is None or not self._agree(one, seen):
+            coming = None if writer is None else self._coming(writer)
+            if writer is None or coming is None or not self._agree(one, seen):
                 continue
-            conditions = [equal(substituted(one.offset, writer), offset), substituted(one.access.path, writer)]
+            conditions = [equal(substituted(one.offset, writer), offset), substituted(one.access.path, writer), coming]
             for atom, index in writer.items():
                 conditions.append(between(0, index, index if atom.high is None else atom.high))
             whole = both(*conditions)
             if whole.kind != "false":
                 yield whole, substituted(value, writer)
+
+    def _coming(self, writer: Mapping[Atom, Term]) -> Predicate | None:
+        """Return the condition that a store's thread comes to the rounds of its writer; None if it is not known."""
+        found = []
+        for count in writer:
+            if count.kind == "round":
+                condition = self._going_on.get(count)
+                if condition is None or not self._only_last_ends(count, condition):
+                    return None
+                number = Term({(count,): 1})
+                found.append(either(zero(number), substituted(condition, {count: number - 1})))
+        return substituted(both(*found), writer)
+
+    def _only_last_ends(self, count: Atom, condition: Predicate) -> bool:
+        """Return True if a round of a loop goes on wherever the one behind it does, and the thread's indices decide."""
+        if not self.run.exact:
+            return True
+        if count not in self._lasting:
+            following = substituted(condition, {count: Term({(count,): 1}) + 1})
+            known = all(atom.kind == "tid" or atom in count.deps for atom in _own_atoms(condition.deps))
+            self._lasting[count] = known and self.run.holds(following, condition)
+        return self._lasting[count]
 
     def _agree(self, one: Stored, seen: Seen) -> bool:
         """Return True if all stores that touch the bytes of one in the same rounds write its value there."""
@@ -269,18 +296,19 @@ def _elements(access: ThreadAccess, values: Sequence[Value] | None) -> Iterator[
         yield Stored(access, access.offset + place * size, size, value if isinstance(value, Term) else None)
 
 
-def _computed(atom: Atom) -> bool:
-    return atom.kind in ("load", "bit", "flag", "choice", "quotient", "ratio")
+def _own_atoms(deps: Iterable[Atom]) -> set[Atom]:
+    computed = ("load", "bit", "flag", "choice", "quotient", "ratio")
+    return {atom for atom in deps if atom.scope == THREAD and atom.kind not in computed}
 
 
 def _writer(one: Stored, place: Term, rounds: Sequence[Term]) -> dict[Atom, Term] | None:
-    """Guess the thread that stores to a place; None if there is no guess, or if rounds of other loops decide.
+    """Guess the thread that stores to a place; None if there is no guess.
 
     Its indices are taken as the digits of the place.
     """
     common = {count.atom for count in rounds}
     own = {atom for atom in one.thread_atoms if atom not in common}
-    if any(atom.kind != "tid" for atom in own):
+    if any(atom.kind not in ("tid", "round") for atom in own):
         return None
     factors: dict[Atom, int] = {}
     rest = place

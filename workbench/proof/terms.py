@@ -255,10 +255,41 @@ def bounds_of_atom(atom: Atom) -> Bounds:
         low = None if inner[0] is None else inner[0] // divisor
         high = None if inner[1] is None else inner[1] // divisor
     elif atom.kind == "choice":
-        (one, two), (three, four) = atom.args[1].bounds, atom.args[2].bounds
+        (one, two), (three, four) = _bounds_of_ways(*atom.args)
         low = None if one is None or three is None else min(one, three)
         high = None if two is None or four is None else max(two, four)
     return low, high
+
+
+def _bounds_of_ways(condition: Any, one: Term, other: Term) -> tuple[Bounds, Bounds]:
+    """Return bounds of both terms of a choice, each where it is chosen: a minimum has the least upper bound of both."""
+    (low, high), (least, most) = one.bounds, other.bounds
+    difference = one - other
+    key = next((key for key in difference.parts if key), None)
+    if condition.kind != "less" or key is None or key not in condition.parts[0].parts:
+        return (low, high), (least, most)
+    compared = condition.parts[0]
+    unit, rest = divmod(compared.parts[key], difference.parts[key])
+    constant = None if rest else (compared - difference * unit).constant
+    if constant is None:
+        return (low, high), (least, most)
+    if unit > 0:  # one <= other + (-1 - constant) // unit, else other <= one + constant // unit
+        top, roof = _sum(most, (-1 - constant) // unit), _sum(high, constant // unit)
+        return (low, _least(high, top)), (least, _least(most, roof))
+    bottom, floor = _sum(least, -((-1 - constant) // -unit)), _sum(low, -(constant // -unit))
+    return (_most(low, bottom), high), (_most(least, floor), most)
+
+
+def _sum(one: int | None, other: int) -> int | None:
+    return None if one is None else one + other
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _most(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else max(one, other)
 
 
 def _bounds_of(value: Term) -> Bounds:

@@ -229,6 +229,9 @@ def _shr(one: Operation) -> Value:
     inner = value.atom
     if inner is not None and inner.kind == "quotient" and inner.args[1].bit_count() == 1:  # the upper half of a product
         return _by_reciprocal(one, inner.args[0], count + inner.args[1].bit_length() - 1)
+    most = value.bounds[1]
+    if most is not None and most < 1 << count and _at_least_zero(one, value):
+        return term(0)
     return _by_reciprocal(one, value, count)
 
 
