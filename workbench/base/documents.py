@@ -135,7 +135,7 @@ COMPARED = (
 """Figures of a compared variant, in their order."""
 _COMPARED = (
     _each(_TEXT, "variant language arch outcome message configuration_is")
-    | _each(_MAYBE, "compiler time_is predicted_for")
+    | _each(_MAYBE, "compiler time_is predicted_for exact")
     | {"config": _CONFIG, "sample": _SAMPLE, "remarks": _list(_TEXT)}
     | _each(_NUMBER, COMPARED)
 )

@@ -14,6 +14,7 @@ from workbench.comparison.comparison import ArchComparison, Comparison
 from workbench.comparison.configured import ConfiguredTrial, Try, able_variants, attempt, checked_configs
 from workbench.launch import devices
 from workbench.ops import registry
+from workbench.ops.exact_runs import exact_column
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
 from workbench.ops.selection import cases_of, variants_of
@@ -49,6 +50,7 @@ def compare(
     sample: int | None = None,
     judged_on: str | Case | None = None,
     arch: str | Sequence[str] | None = None,
+    exact: bool = False,
 ) -> Comparison | ComparedCases:
     """Run several variants of an op on the same inputs and compare them side by side.
 
@@ -74,6 +76,8 @@ def compare(
         judged_on: with ``sample``, the small case that values are judged on; as for `tune`.
         arch: an architecture, or several in a list, on the simulator: sm_80, sm_89, sm_90, sm_100, sm_120, or their
             names with the letter (``"sm_100a"``).
+        exact: also say of each right variant whether it is the same computation as the first one, by running both on
+            elements of a ring, without a tolerance (docs/EXACT.md). A difference fails no variant.
 
     Returns:
         `Comparison`, with ``arch`` an `ArchComparison`, of several cases `ComparedCases`. A variant that is wrong or
@@ -115,6 +119,7 @@ def compare(
             tuple(done.minimum_bytes for done in attempts[one.name]),
             machine,
             tuple(done.origin for done in attempts[one.name]),
+            exact_column(one, [(done.variant, done.trial) for done in attempts[one.name]]) if exact else (),
         )
         for one in cases
     }

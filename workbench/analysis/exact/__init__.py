@@ -1,6 +1,7 @@
 """Exact comparison: whether two programs are the same computation, by running them on elements of a finite ring.
 
-Begin with ``agreement.py``; ``elements.py`` has the ring, ``ring.py`` the tensors that programs in torch compute with.
+Begin with ``agreement.py``; ``elements.py`` has the ring, ``ring.py`` the tensors that programs in torch compute with,
+``sides.py`` the comparison of any two programs.
 docs/EXACT.md has the algebra.
 """
 
@@ -16,14 +17,22 @@ from workbench.analysis.exact.agreement import (
 from workbench.analysis.exact.elements import elements
 from workbench.analysis.exact.operators import apply
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
+from workbench.analysis.exact.sides import DIFFERS_NOTE, Beside, Side, beside_the_first, cause_of, compared, exact_notes
 
 __all__ = [
+    "DIFFERS_NOTE",
+    "Beside",
     "ExactAnswer",
     "NoExactRule",
     "Part",
     "RingTensor",
+    "Side",
     "agreement",
+    "beside_the_first",
+    "cause_of",
+    "compared",
     "elements",
+    "exact_notes",
     "opcodes_of",
     "part_of",
     "raw",
