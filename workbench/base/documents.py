@@ -120,7 +120,7 @@ _LINE = (
 )
 _TRIAL = (
     _each(_TEXT, "op variant language case outcome message predicted_for")
-    | {"config": _CONFIG, "bound_by": _MAYBE, "reused": _YES}
+    | {"config": _CONFIG, "bound_by": _MAYBE, "reused": _YES, "exact": _MAYBE}
     | _each(
         _NUMBER,
         "predicted_us expected_low_us expected_high_us measured_us spread_us registers spill_bytes shared_bytes "

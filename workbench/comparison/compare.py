@@ -119,7 +119,7 @@ def compare(
             tuple(done.minimum_bytes for done in attempts[one.name]),
             machine,
             tuple(done.origin for done in attempts[one.name]),
-            exact_column(one, [(done.variant, done.trial) for done in attempts[one.name]]) if exact else (),
+            tuple(exact_column(one, [(done.variant, done.trial) for done in attempts[one.name]])) if exact else (),
         )
         for one in cases
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,15 +54,15 @@ def side_of(variant: Variant, config: Config, case: Case, arch: str | None = Non
     return Side(compute)
 
 
-def exact_column(case: Any, trials: Sequence[tuple[Variant, Trial]]) -> tuple[Beside | None, ...]:
-    """Return the answer for each trial on a case beside the first one; None for one that is not correct."""
+def exact_column(case: Any, trials: Sequence[tuple[Variant, Trial]]) -> Iterator[Beside | None]:
+    """Yield the answer for each trial on a case beside the first one; None for one that is not correct."""
     small = case.judged_on if isinstance(case, SampledCase) else case
     right = [(variant, trial) for variant, trial in trials if trial.ok]
-    titles = [f"{one.variant} {one.config_text}" if one.config else one.variant for _, one in right]
-    # A machine stands for a GPU that has the architecture; on a GPU it is that which the variant needs.
-    sides = [side_of(one, trial.config, small, trial.arch if trial.device == "sim" else None) for one, trial in right]
+    titles = (f"{one.variant} {one.config_text}" if one.config else one.variant for _, one in right)
+    # On the simulator a trial has its architecture; of a GPU's trial the machine takes what the variant needs.
+    sides = (side_of(one, trial.config, small, trial.arch if trial.device == "sim" else None) for one, trial in right)
     answers = beside_the_first(zip(titles, sides, strict=True))
-    return tuple(next(answers) if trial.ok else None for _, trial in trials)
+    return (next(answers) if trial.ok else None for _, trial in trials)
 
 
 def _of_torch(variant: TorchVariant, config: Config, case: Any, side: Side) -> Outputs:

@@ -1,0 +1,69 @@
+"""Variants, configurations and kernels compared with each other without a tolerance, where no reference is needed."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+import workbench as wb
+
+SOURCE = r"""
+extern "C" __global__ void row_softmax(float* out, const float* x, int n) {
+  __shared__ float part[THREADS];
+  const int row = blockIdx.x, thread = threadIdx.x;
+  float sum = 0;
+  for (int i = thread; i < n; i += THREADS) sum += __expf(x[row * n + i]);
+  part[thread] = sum;
+  __syncthreads();
+  sum = EPS;
+  for (int other = 0; other < THREADS; ++other) sum += part[other];
+  for (int i = thread; i < n; i += THREADS) out[row * n + i] = __expf(x[row * n + i]) / sum;
+}
+"""
+FAULT = SOURCE.replace("EPS", "THREADS == 64 ? 1e-6f : 0.f")
+
+
+@wb.op(name="exactly_compared")
+def row_softmax(x):
+    return torch.softmax(x, -1)
+
+
+row_softmax.case("short", x=wb.randn(2, 70))
+for name, text in {
+    "fault": FAULT,
+    "library": SOURCE.replace("EPS", "0").replace("__expf", "expf"),
+}.items():
+    row_softmax.cuda(
+        text, name=name, kernel="row_softmax", grid="x.shape[0]", block="THREADS", tune={"THREADS": (32, 64, 96)},
+        args=("out", "x", "x.shape[1]"), default={"THREADS": 32},
+    )  # fmt: skip
+
+
+def test_variants_are_compared_with_the_first_of_them() -> None:
+    found = wb.compare(row_softmax, device="sim", configs={"fault": {"THREADS": 64}}, exact=True)
+    assert found.all_correct  # a difference fails nobody
+    assert found.facts()["exact"] == ("the others are compared with this", "differs", "no answer")
+    text = str(found)
+    assert "beside torch: not the same computation: 140 elements differ, first" in text
+    assert "exact: a difference fails nothing by itself" in text
+    by_name = {row["variant"]: row["exact"] for row in json.loads(found.to_json())["variants"]}
+    assert by_name["library"].startswith("no answer: it ")
+    alone = wb.compare(row_softmax, variants=["library", "fault"], device="sim", exact=True)
+    assert alone.facts()["exact"] == ("no answer", "the others are compared with this")  # no reference is needed
+
+
+def test_without_it_nothing_is_said() -> None:
+    found = wb.compare(row_softmax, variants="fault", device="sim")
+    assert "exact" not in found.facts()
+    assert found.rows[0]["exact"] is None
+
+
+def test_configurations_are_compared_with_the_untuned_one(fresh_home) -> None:
+    run = wb.tune(row_softmax, variants="fault", device="sim", exact=True)
+    assert run.outcomes == {"ok": 3}
+    briefs = {trial.config["THREADS"]: run.exact_of(trial).brief for trial in run.trials}
+    assert briefs == {32: "the others are compared with this", 64: "differs", 96: "the same computation"}
+    assert "exact: 1 of 2 differ; first fault THREADS=64, beside fault THREADS=32: not the same" in str(run)
+    assert "exact: a difference fails nothing by itself" in str(run)
+    assert run.rows[1]["exact"].startswith("beside fault THREADS=32: not the same computation")
