@@ -190,7 +190,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
         ),
         "compare-code": (
             "workbench compare-code OP --json",
-            _each(_KERNEL_CODE, "left right") | _each(_CODE_DIFFERENCE, "sass ptx"),
+            _each(_KERNEL_CODE, "left right") | _each(_CODE_DIFFERENCE, "sass ptx") | {"exact": _MAYBE},
         ),
         "check": ("workbench check OP --json", {}),
         "prove": (

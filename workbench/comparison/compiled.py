@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from workbench.analysis.exact import Side
 from workbench.errors import ArgumentError
 from workbench.launch.checking import is_kernel
 from workbench.launch.loading import Kernel, kernel_to_launch
 from workbench.ops import compile as compile_op
+from workbench.ops.exact_runs import side_of
 from workbench.ops.selection import only_variant, op_of
 from workbench.ops.variant import Case, Config, Variant
 from workbench.toolchain import CompiledKernel
@@ -22,6 +24,8 @@ class NamedKernel(NamedTuple):
 
     title: str
     kernel: CompiledKernel
+    side: Side | None = None
+    """The variant of an op with that kernel, on elements of a ring; None for a kernel."""
 
 
 def compiled_of(
@@ -58,7 +62,7 @@ def compiled_of(
     arch = arch or chosen.machine_arch(case.problem())
     settings = {**chosen.default_config(case.problem(arch=arch)), **(config or {})}
     kernel = compile_op(found, variant=chosen, config=settings, case=case, arch=arch)
-    return NamedKernel(_title(str(chosen), settings), kernel)
+    return NamedKernel(_title(str(chosen), settings), kernel, side_of(chosen, settings, case, arch))
 
 
 def _title(name: str, settings: Mapping[str, Any]) -> str:
