@@ -12,8 +12,7 @@ import torch
 
 from workbench.analysis.exact import ExactAnswer, Side, compared, elements
 from workbench.errors import ArgumentError
-from workbench.launch.loading import kernel_to_launch
-from workbench.launch.sim import Simulator, machine_kernel
+from workbench.launch.checking import run_on_elements
 from workbench.ops.tensors.inputs import Input, make, randn
 
 _TENSOR = re.compile(r"(float\d+|bfloat16)\[([\d, ]*)\]")
@@ -63,13 +62,10 @@ class KernelLaunch:
 
     def results(self, number: int, side: Side | None = None) -> dict[str, torch.Tensor]:
         """Run the launch on elements; return those of the outputs."""
-        compiled, signature = kernel_to_launch(self.kernel)
-        block = compiled.threads_per_block if self.block is None else self.block
         given = self._drawn(number)
-        device = Simulator(arch=compiled.arch)
-        device.launch(compiled, self.grid, block, given, signature=signature, exact=True)
-        if side is not None and not side.kernels:
-            side.kernels.append(machine_kernel(compiled))
+        opcodes = run_on_elements(self.kernel, grid=self.grid, block=self.block, args=given)
+        if side is not None:
+            side.opcodes |= opcodes
         return {name: elements(one) for name, one in _floats(given).items() if name in self.outputs}
 
     def _drawn(self, number: int) -> list[Any]:

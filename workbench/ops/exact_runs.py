@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from workbench.analysis.exact import Beside, NoExactRule, RingTensor, Side, beside_the_first, elements, raw
+from workbench.analysis.exact import Beside, NoExactRule, RingTensor, Side, beside_the_first, elements, opcodes_of, raw
 from workbench.base.trials.trial import Trial
-from workbench.errors import WorkbenchError
 from workbench.launch import devices
 from workbench.launch.sim import machine_kernel
 from workbench.ops.declared.case import DeclaredCase
@@ -46,9 +45,9 @@ def side_of(variant: Variant, config: Config, case: Case, arch: str | None = Non
         problem = one.problem(config, arch=device.arch)
         tensors = one.inputs(problem)
         variant.run(config, problem, tensors, device, exact=True)
-        if not side.kernels:
+        if not side.opcodes:
             compiled = variant.kernels(config, problem, device.arch, machine_code=False)
-            side.kernels += map(machine_kernel, compiled)
+            side.opcodes |= opcodes_of([machine_kernel(one) for one in compiled])
         return {name: elements(part) for name, part in _written(tensors).items()}
 
     return Side(compute)
@@ -66,20 +65,15 @@ def exact_column(case: Any, trials: Sequence[tuple[Variant, Trial]]) -> Iterator
 
 
 def _of_torch(variant: TorchVariant, config: Config, case: Any, side: Side) -> Outputs:
-    try:
-        if isinstance(case, DeclaredCase):
-            function = variant.function  # type: ignore[attr-defined]  # torch variants of declared ops have one
-            contract = replace(case.contract, function=function)
-            return results_of_reference(replace(case, contract=contract), side.operators)
-        problem = case.problem(config)
-        tensors = case.inputs(problem)
-        if packed := bytes_of(tensors):
-            side.doubt = f"{variant.name} computes with the bytes of {packed[0]} as plain numbers"
-        return results_of_formula(variant, problem, tensors, side.operators)
-    except WorkbenchError:
-        raise
-    except Exception as error:  # what a function of torch does with elements is not foreseen
-        raise NoExactRule(f"it fails on elements: {type(error).__name__}: {error}") from error
+    if isinstance(case, DeclaredCase):
+        function = variant.function  # type: ignore[attr-defined]  # torch variants of declared ops have one
+        contract = replace(case.contract, function=function)
+        return results_of_reference(replace(case, contract=contract), side.operators)
+    problem = case.problem(config)
+    tensors = case.inputs(problem)
+    if packed := bytes_of(tensors):
+        side.doubt = f"{variant.name} computes with the bytes of {packed[0]} as plain numbers"
+    return results_of_formula(variant, problem, tensors, side.operators)
 
 
 def results_of_reference(case: DeclaredCase, used: set[str]) -> Outputs:

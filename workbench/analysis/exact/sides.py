@@ -12,11 +12,11 @@ from workbench.analysis.exact.agreement import (
     Part,
     Results,
     agreement,
-    opcodes_of,
     part_of,
     roundings_of,
     unseen_by,
 )
+from workbench.analysis.exact.ring import NoExactRule
 from workbench.errors import WorkbenchError
 
 DIFFERS_NOTE = "exact: a difference fails nothing by itself; it asks for a look"
@@ -32,29 +32,33 @@ class Side:
     """One side: a program whose results on elements are computed once for each draw of the inputs.
 
     Attributes:
-        compute: number of a draw -> elements of each output by name; adds to ``operators`` and to ``kernels``.
+        compute: number of a draw -> elements of each output by name; adds to ``operators`` and to ``opcodes``.
         operators: names of torch's operators that have computed.
-        kernels: the machine's kernels that have run.
+        opcodes: names of the machine's instructions in the kernels that have run.
         doubt: why a difference says nothing about this program, if so.
     """
 
     compute: Callable[[int, Side], Results]
     operators: set[str] = field(default_factory=set)
-    kernels: list[object] = field(default_factory=list)
+    opcodes: set[str] = field(default_factory=set)
     doubt: str = ""
     _draws: dict[int, Results] = field(default_factory=dict, repr=False)
 
     def draw(self, number: int) -> Results:
         """Return the results on a draw. Raises WorkbenchError where the program has none on elements."""
         if number not in self._draws:
-            self._draws[number] = self.compute(number, self)
+            try:
+                self._draws[number] = self.compute(number, self)
+            except WorkbenchError:
+                raise
+            except Exception as error:  # what a program in torch does with elements is not foreseen
+                raise NoExactRule(f"it fails on elements: {type(error).__name__}: {error}") from error
         return self._draws[number]
 
     @property
     def functions(self) -> set[str]:
         """Names of torch's operators that have computed, or that an instruction stands for."""
-        opcodes = opcodes_of(self.kernels)
-        return self.operators | {_INSIDE[begin] for begin in _INSIDE for one in opcodes if one.startswith(begin)}
+        return self.operators | {_INSIDE[begin] for begin in _INSIDE for one in self.opcodes if one.startswith(begin)}
 
 
 class Beside(NamedTuple):
@@ -131,8 +135,7 @@ def _compared(first: Side, other: Side) -> ExactAnswer:
     if not wanted:
         return ExactAnswer.without("the outputs are no floats")
     draws = ((other.draw(number), first.draw(number)) for number in range(3))
-    opcodes = opcodes_of([*first.kernels, *other.kernels])
-    answer = agreement(draws, _part(first, other), roundings_of(opcodes))
+    answer = agreement(draws, _part(first, other), roundings_of(first.opcodes | other.opcodes))
     doubt = first.doubt or other.doubt
     if answer.same is False and doubt:
         return ExactAnswer.without(f"results differ, and {doubt}")
@@ -143,5 +146,5 @@ def _part(first: Side, other: Side) -> Part:
     """Return the part to compare; logarithms live in the other part, where both sides take one."""
     if first.functions & LOGARITHMS and other.functions & LOGARITHMS:
         return "logarithm"
-    part = part_of(opcodes_of([*first.kernels, *other.kernels]), first.operators | other.operators)
+    part = part_of(first.opcodes | other.opcodes, first.operators | other.operators)
     return "P" if part == "logarithm" else part
