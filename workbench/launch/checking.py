@@ -205,7 +205,7 @@ def run_on_elements(
     What it writes are elements, which `workbench.analysis.exact` reads. Raises KernelFault where it does what has no
     rule.
     """
-    options = LaunchOptions(exact=True, seconds_limit=seconds_limit)
+    options = LaunchOptions(exact=True, statistics=is_jit(kernel), seconds_limit=seconds_limit)  # else it is not kept
     call = KernelCall(kernel, grid, block, args, kwargs)
     if is_jit(kernel):
         compiled = run_call(call, options).kernel
