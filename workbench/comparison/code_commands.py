@@ -76,7 +76,6 @@ def compare_code(
 ) -> None:  # fmt: skip
     """Compare PTX and machine code of two variants, configurations, architectures or kernels side by side."""
     from workbench.comparison.code_comparison import compare_code as run
-    from workbench.comparison.exact_code import argument_of, dimensions_of
     from workbench.ops.files import is_kernel_file, load_kernel, load_op
 
     for name, few in (("config", configs), ("arch", archs), ("variant", options["variants"] or ())):
@@ -89,8 +88,12 @@ def compare_code(
         found = load_op(what)
         options |= {"op": found, "arch": archs or None, "other": other and load_kernel(other)}
         options |= _sides(found, options["variants"], configs)
-    shapes = {"grid": list(map(dimensions_of, grids)) or None, "block": list(map(dimensions_of, blocks)) or None}
-    result = run(**options | shapes, args=[*map(argument_of, args)])
+    if grids or blocks or args:
+        from workbench.comparison.exact_code import argument_of, dimensions_of
+
+        options |= {"grid": list(map(dimensions_of, grids)) or None, "block": list(map(dimensions_of, blocks)) or None}
+        options |= {"args": [*map(argument_of, args)]}
+    result = run(**options)
     if as_json:
         say(result.to_json())
     elif only is None:

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.code_alignment import AlignedLines, align
 from workbench.analysis.code_listing import CodeLine, ptx_listings, sass_listing
-from workbench.analysis.exact import DIFFERS_NOTE, ExactAnswer, compared
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.documents import document
 from workbench.base.frames import data_frame
 from workbench.base.tables import Table, Tabular
 from workbench.comparison.compiled import NamedKernel, compiled_of
-from workbench.comparison.exact_code import KernelLaunch, exactly
 from workbench.errors import ArgumentError, MissingToolError
 from workbench.launch.checking import refuse_for_an_op
 from workbench.ops.selection import listed
@@ -26,6 +24,7 @@ from workbench.ops.variant import Case, Config, Variant
 if TYPE_CHECKING:
     import pandas
 
+    from workbench.analysis.exact import ExactAnswer
     from workbench.ops.op import Op
 
 _CONTEXT = 3
@@ -199,7 +198,11 @@ class CodeComparison(Tabular):
     def exact_notes(self) -> list[str]:
         """The answer of exact comparison as lines below a table; none where it was not asked."""
         answer = self.exact
-        return [] if answer is None else [f"exact: {answer}", *[DIFFERS_NOTE] * (answer.same is False)]
+        if answer is None:
+            return []
+        from workbench.analysis.exact import DIFFERS_NOTE
+
+        return [f"exact: {answer}", *[DIFFERS_NOTE] * (answer.same is False)]
 
     def _differences(self) -> list[CodeDifference]:
         return [self.sass, self.ptx] if self._has_sass else [self.ptx]
@@ -273,16 +276,27 @@ def compare_code(
         raise ArgumentError("other", None, allowed, "For example: variants=[first, second].")
     both = zip((op, op if other is None else other), *sides, strict=True)
     left, right = (compiled_of(one, case, *choice) for one, *choice in both)
-    answer = None
-    if exact and left.side is not None and right.side is not None:
+    kernels = (op, op if other is None else other)
+    for name, value in (("grid", grid), ("block", block), ("args", args or None)):
+        if value is not None and not exact:
+            raise ArgumentError(name, repr(value), "no value without exact", "exact=True launches the kernels.")
+    answer = _exact_answer(left, right, kernels, grid, block, args) if exact else None
+    return CodeComparison(left, right, _short_names(left, right), answer)
+
+
+def _exact_answer(
+    left: NamedKernel, right: NamedKernel, kernels: tuple[Any, Any], grid: Any, block: Any, args: Sequence[Any]
+) -> ExactAnswer:
+    """Compare two variants of an op, or two kernels launched with arguments."""
+    from workbench.analysis.exact import compared
+    from workbench.comparison.exact_code import KernelLaunch, exactly
+
+    if left.side is not None and right.side is not None:
         given = {"grid": grid, "block": block, "args": args or None}
         refuse_for_an_op(compare_code, {name: value for name, value in given.items() if value is not None})
-        answer = compared(left.side, right.side)
-    elif exact:
-        kernels = op, op if other is None else other
-        shapes = zip(*(_pair(name, values) for name, values in (("grid", grid), ("block", block))), strict=True)
-        answer = exactly(*(KernelLaunch(one, *shape, args) for one, shape in zip(kernels, shapes, strict=True)))
-    return CodeComparison(left, right, _short_names(left, right), answer)
+        return compared(left.side, right.side)
+    shapes = zip(*(_pair(name, values) for name, values in (("grid", grid), ("block", block))), strict=True)
+    return exactly(*(KernelLaunch(one, *shape, args) for one, shape in zip(kernels, shapes, strict=True)))
 
 
 def _pair(name: str, values: Any) -> tuple[Any, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.base.argument_kinds import checked_kinds
@@ -14,11 +14,13 @@ from workbench.comparison.comparison import ArchComparison, Comparison
 from workbench.comparison.configured import ConfiguredTrial, Try, able_variants, attempt, checked_configs
 from workbench.launch import devices
 from workbench.ops import registry
-from workbench.ops.exact_runs import exact_column
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
 from workbench.ops.selection import cases_of, variants_of
 from workbench.ops.variant import Case, Config, Variant
+
+if TYPE_CHECKING:
+    from workbench.analysis.exact import Beside
 
 __all__ = ["ComparedCases", "Comparison", "compare"]
 
@@ -119,8 +121,14 @@ def compare(
             tuple(done.minimum_bytes for done in attempts[one.name]),
             machine,
             tuple(done.origin for done in attempts[one.name]),
-            tuple(exact_column(one, [(done.variant, done.trial) for done in attempts[one.name]])) if exact else (),
+            _exact_answers(one, attempts[one.name]) if exact else (),
         )
         for one in cases
     }
     return ComparedCases(results) if several else results[cases[0].name]
+
+
+def _exact_answers(case: Case, attempts: Sequence[ConfiguredTrial]) -> tuple[Beside | None, ...]:
+    from workbench.ops.exact_runs import exact_column
+
+    return tuple(exact_column(case, [(done.variant, done.trial) for done in attempts]))

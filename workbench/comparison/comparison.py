@@ -7,11 +7,10 @@ torch is only checked, as there is no kernel of ours to count.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.exact import Beside, exact_notes
 from workbench.base.architectures import plain_arch
 from workbench.base.documents import Document
 from workbench.base.frames import data_frame
@@ -33,6 +32,8 @@ from workbench.tuning.result.summary import row_of
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
+
+    from workbench.analysis.exact import Beside
 
 _NONE = "–"
 _OF_TRIAL = (
@@ -201,7 +202,7 @@ class Comparison(Tabular, Document):
         names = [trial.variant for trial in self.trials[first:end]]
         rows = [(name, *texts[first:end]) for name, texts in self.facts().items()]
         said = [f"{one.variant}: {text}" for one in self.trials[first:end] for text in remarks_of(one)]
-        said += exact_notes((one.variant for one in self.trials[first:end]), self.exact[first:end])
+        said += _exact_notes((one.variant for one in self.trials[first:end]), self.exact[first:end])
         return Table(("", *names), rows, "h" + "l" * len(names), note="\n".join(said))
 
 
@@ -243,5 +244,13 @@ class ArchComparison(Comparison):
         marks = ["" if trial.ok else "failed" for trial in self.trials]
         why = [f"{one.variant}, {one.arch}: {one.outcome}: {one.message}" for one in self.trials if not one.ok]
         why += [f"{one.variant}, {one.arch}: {text}" for one in self.trials for text in remarks_of(one)]
-        why += exact_notes((f"{one.variant}, {one.arch}" for one in self.trials), self.exact)
+        why += _exact_notes((f"{one.variant}, {one.arch}" for one in self.trials), self.exact)
         return [Table(ARCH_COLUMNS, rows, "hllrrlrrll", title=self.title, marks=marks, note="\n".join(why))]
+
+
+def _exact_notes(names: Iterable[str], answers: Sequence[Beside | None]) -> list[str]:
+    if not answers:
+        return []
+    from workbench.analysis.exact import exact_notes
+
+    return exact_notes(names, answers)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.analysis.exact import Side
 from workbench.errors import ArgumentError
 from workbench.launch.checking import is_kernel
 from workbench.launch.loading import Kernel, kernel_to_launch
 from workbench.ops import compile as compile_op
-from workbench.ops.exact_runs import side_of
 from workbench.ops.selection import only_variant, op_of
 from workbench.ops.variant import Case, Config, Variant
 from workbench.toolchain import CompiledKernel
 
 if TYPE_CHECKING:
+    from workbench.analysis.exact import Side
     from workbench.ops.op import Op
 
 
@@ -62,6 +61,8 @@ def compiled_of(
     arch = arch or chosen.machine_arch(case.problem())
     settings = {**chosen.default_config(case.problem(arch=arch)), **(config or {})}
     kernel = compile_op(found, variant=chosen, config=settings, case=case, arch=arch)
+    from workbench.ops.exact_runs import side_of
+
     return NamedKernel(_title(str(chosen), settings), kernel, side_of(chosen, settings, case, arch))
 
 

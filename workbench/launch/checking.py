@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from workbench.analysis.check_report import CheckReport, notes_on
-from workbench.analysis.exact import opcodes_of
 from workbench.analysis.trace import Trace, trace_of
 from workbench.base.argument_kinds import checked_kinds
 from workbench.driver.triton.calls import KernelCall, is_jit, run_call
@@ -205,6 +204,8 @@ def run_on_elements(
     What it writes are elements, which `workbench.analysis.exact` reads. Raises KernelFault where it does what has no
     rule.
     """
+    from workbench.analysis.exact import opcodes_of
+
     options = LaunchOptions(exact=True, statistics=is_jit(kernel), seconds_limit=seconds_limit)  # else it is not kept
     call = KernelCall(kernel, grid, block, args, kwargs)
     if is_jit(kernel):

@@ -17,7 +17,6 @@ from workbench.tuning.job import Options, Scouting, TuningJob
 from workbench.tuning.measuring.answers import Answers
 from workbench.tuning.measuring.attempt import Progress
 from workbench.tuning.measuring.attempts import Attempts
-from workbench.tuning.measuring.exactly import with_exact_answers
 from workbench.tuning.measuring.gpu_choice import use_gpu
 from workbench.tuning.measuring.measure import NotTimedError, with_prediction
 from workbench.tuning.recorded.replay import RecordedAnswers
@@ -103,6 +102,8 @@ def _search(job: TuningJob, progress: Callable[[Progress], None] | None, stop: t
         notes += answers.notes
     run = dataclasses.replace(job.result(answers.trials.values(), notes, **counts), apart=tuple(apart))
     if job.options.exact and not interrupted:
+        from workbench.tuning.measuring.exactly import with_exact_answers
+
         run = with_exact_answers(run, stop)
     if not interrupted and job.options.record and run.best is not None:
         file, taken = table.record(

@@ -75,10 +75,14 @@ _RULES: Mapping[str, Callable[..., Any]] = {
 
 
 class DeviceOperators:
-    """torch's operators on elements; ``used`` has the names of those that have computed."""
+    """torch's operators on elements; ``used`` has the names of those that have computed.
 
-    def __init__(self) -> None:
+    ``copied`` is called with each tensor of floats that is copied from the device to the host.
+    """
+
+    def __init__(self, copied: Callable[[torch.Tensor], None] = lambda made: None) -> None:
         self.used: set[str] = set()
+        self._copied = copied
 
     def call(self, operator: Any, args: tuple, kwargs: Mapping[str, Any]) -> Any:
         """Return an operator's result. Raises NoExactRule for one without a rule."""
@@ -87,12 +91,14 @@ class DeviceOperators:
         if given and name in _HOST:
             raise NoExactRule(f"torch.{name}: it {_HOST[name]} of floats on the host.")
         if not given or self._keeps(operator, name, given, args, kwargs):
-            return operator(*args, **kwargs)
-        found = self._computed(operator, name, args, kwargs)
-        returned = operator(*args, **kwargs)  # its memory is right, its content is not
-        made = list(_tensors(returned))
-        for at, one in enumerate(made):
-            _write(one, found[at] if at < len(found) else None)
+            returned = operator(*args, **kwargs)
+        else:
+            found = self._computed(operator, name, args, kwargs)
+            returned = operator(*args, **kwargs)  # its memory is right, its content is not
+            for at, one in enumerate(_tensors(returned)):
+                _write(one, found[at] if at < len(found) else None)
+        if name in _COPIES and given[-1:] and given[-1].is_cuda and not returned.is_cuda:
+            self._copied(returned)
         return returned
 
     def _keeps(

@@ -11,7 +11,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from workbench.analysis.device_models import device_models
-from workbench.analysis.exact import DIFFERS_NOTE
 from workbench.analysis.prediction.confidence import TIE, in_order, level, ranking, spread_of, trust
 from workbench.base.frames import data_frame
 from workbench.base.tables import Table, alike, cut
@@ -304,7 +303,11 @@ def _by_case(run: TuningResult) -> list[Table]:
 
 def _exact_lines(run: TuningResult) -> list[str]:
     """Return how many configurations are the same computation, and the first of those that differ or have no answer."""
-    found = [(trial, one) for trial, one in zip(run.trials, run.exact, strict=False) if one is not None and one.answer]
+    if not run.exact:
+        return []
+    from workbench.analysis.exact import DIFFERS_NOTE
+
+    found = [(trial, one) for trial, one in zip(run.trials, run.exact, strict=True) if one is not None and one.answer]
     lines = []
     for same, words in ((True, "the same computation"), (False, "differ"), (None, "have no answer")):
         told = [f"{trial.variant} {trial.config_text}, {one}" for trial, one in found if one.answer.same is same]

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import DeviceModel, placed
-from workbench.analysis.exact import Beside
 from workbench.base.trials.trial import OUTCOMES, Trial, canonical, geometric_mean, median_error
 
 if TYPE_CHECKING:
+    from workbench.analysis.exact import Beside
     from workbench.ops.variant import Config
     from workbench.tuning.recorded.replayed import AnyCase, AnyDevice, AnyOp, AnyVariant
     from workbench.tuning.search.space import Space
