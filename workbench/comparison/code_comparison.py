@@ -144,7 +144,7 @@ class CodeComparison(Tabular):
     right: NamedKernel
     names: tuple[str, str]
     exact: ExactAnswer | None = None
-    """Whether the two are the same computation; None where that was not asked."""
+    """Answer to whether the two are the same computation; None where that was not asked."""
 
     @cached_property
     def ptx(self) -> CodeDifference:
@@ -289,14 +289,14 @@ def _exact_answer(
 ) -> ExactAnswer:
     """Compare two variants of an op, or two kernels launched with arguments."""
     from workbench.analysis.exact import compared
-    from workbench.comparison.exact_code import KernelLaunch, exactly
+    from workbench.comparison.exact_code import DrawnLaunch, exactly
 
     if left.side is not None and right.side is not None:
         given = {"grid": grid, "block": block, "args": args or None}
         refuse_for_an_op(compare_code, {name: value for name, value in given.items() if value is not None})
         return compared(left.side, right.side)
     shapes = zip(*(_pair(name, values) for name, values in (("grid", grid), ("block", block))), strict=True)
-    return exactly(*(KernelLaunch(one, *shape, args) for one, shape in zip(kernels, shapes, strict=True)))
+    return exactly(*(DrawnLaunch(one, *shape, args) for one, shape in zip(kernels, shapes, strict=True)))
 
 
 def _pair(name: str, values: Any) -> tuple[Any, Any]:

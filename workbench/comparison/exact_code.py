@@ -45,7 +45,7 @@ def dimensions_of(text: str) -> tuple[int, ...]:
 
 
 @dataclass
-class KernelLaunch:
+class DrawnLaunch:
     """A launch of a kernel with arguments that are drawn; ``outputs`` are the positions of tensors to compare."""
 
     kernel: Any
@@ -73,7 +73,7 @@ class KernelLaunch:
         return [_copied(one) for one in made]
 
 
-def exactly(first: KernelLaunch, second: KernelLaunch) -> ExactAnswer:
+def exactly(first: DrawnLaunch, second: DrawnLaunch) -> ExactAnswer:
     """Return whether two launches are the same computation, in the tensors that one of them changes.
 
     Raises ArgumentError for arguments of which none is drawn.
@@ -84,7 +84,7 @@ def exactly(first: KernelLaunch, second: KernelLaunch) -> ExactAnswer:
     if first.grid is None:
         raise ArgumentError("grid", None, "the blocks of the launch", "exact=True with kernels: grid=, block=, args=.")
 
-    def side_of(launch: KernelLaunch) -> Side:
+    def side_of(launch: DrawnLaunch) -> Side:
         def compute(number: int, side: Side) -> dict[str, torch.Tensor]:
             if not first.outputs:
                 first.outputs = second.outputs = first.written() | second.written()
