@@ -60,9 +60,10 @@ _LIMIT = (
 )
 @click.option(
     "--exact-against",
-    "other",
+    "others",
+    multiple=True,
     metavar="OTHER.py",
-    help="Run both on elements of a ring, and say whether they are the same computation (docs/EXACT.md).",
+    help="Run both on elements of a ring, and say whether they are the same computation (docs/EXACT.md; repeatable).",
 )
 @click.option("--simulated", "force", is_flag=True, help="Simulate the devices even if there is a GPU.")
 @click.option("--nvcc", default="", metavar="WORDS", help="Options and more files for nvcc: '-I include -DN=8 b.cu'.")
@@ -72,7 +73,7 @@ def run(
     module: bool,
     page: str | None,
     nvcc: str,
-    other: str | None,
+    others: tuple[str, ...],
     **devices: Any,
 ) -> None:
     """Run a program that launches kernels, in Python or in CUDA C++ (.cu); without a GPU, on simulated devices.
@@ -86,13 +87,13 @@ def run(
     from workbench.programs.device_options import DeviceOptions
     from workbench.programs.running import run_program
 
-    if other is not None:
+    if others:
         from workbench.programs.exact_programs import compare_programs
 
         unfit = {"-m": module, "--trace": page, "--nvcc": nvcc, "--check": devices["check"]}
         if given := [name for name, value in unfit.items() if value]:
             raise ArgumentError(given[0], "given", "no value with --exact-against", "Run it on its own.")
-        say(compare_programs(script, other, arguments, DeviceOptions(**devices | {"force": True}, exact=True)))
+        say(compare_programs(script, others, arguments, DeviceOptions(**devices | {"force": True}, exact=True)))
         sys.exit(0)  # whatever the answer: a difference fails nothing
     options = DeviceOptions(**devices, trace=page is not None)
     sys.exit(run_program(script, arguments, options, module=module, page=page, nvcc=nvcc))

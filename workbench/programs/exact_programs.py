@@ -27,12 +27,12 @@ _APART = 7919
 """Distance of the seeds of two draws."""
 
 
-def compare_programs(program: str, other: str, arguments: Sequence[str], options: DeviceOptions) -> str:
-    """Run two programs with the same arguments on elements of a ring; return in words whether they compute the same.
+def compare_programs(program: str, others: Sequence[str], arguments: Sequence[str], options: DeviceOptions) -> str:
+    """Run programs with the same arguments on elements of a ring; return whether the others compute what one does.
 
     Raises ArgumentError for files that are no Python programs, and DeviceUnavailableError without torch's CUDA build.
     """
-    for name in (program, other):
+    for name in (program, *others):
         if not (name.endswith(".py") and Path(name).is_file()):
             raise ArgumentError("program", repr(name), "a Python file that exists", "Two .py files are compared.")
     from workbench.driver.torch_device.library import installed_torch
@@ -43,19 +43,18 @@ def compare_programs(program: str, other: str, arguments: Sequence[str], options
     launches = Launches(keep_all=True)
     start_devices(launches, options)
     with tempfile.TemporaryDirectory() as folder:
-        programs = [_Program(name, arguments, launches, Path(folder)) for name in (program, other)]
-        return _compared(*programs)
+        first, *rest = [_Program(name, arguments, launches, Path(folder)) for name in (program, *others)]
+        return "\n".join(_compared(first, one) for one in rest)
 
 
 @dataclass(eq=False)
 class _Program:
-    """One program; ``outputs`` are those of its tensors that are compared."""
+    """One program, and what its runs have found."""
 
     path: str
     arguments: Sequence[str]
     launches: Launches
     folder: Path
-    outputs: Sequence[str] = ()
     _known: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def run(self, draw: int) -> dict[str, Any]:
@@ -77,29 +76,26 @@ class _Program:
             raise WorkbenchError(f"{self.path}: {found['cause']}")
         return found
 
-    def tensors(self, draw: int) -> Mapping[str, Any]:
-        """Return the elements of the outputs."""
-        found = self.run(draw)
-        known = found["globals"] | {_copy(at): one for at, one in enumerate(found["copies"])}
-        return {name: known[name] for name in self.outputs}
-
 
 def _compared(first: _Program, second: _Program) -> str:
     from workbench.analysis.exact import DIFFERS_NOTE, Side, compared
 
-    def side_of(program: _Program, other: _Program) -> Side:
+    outputs: list[str] = []
+
+    def side_of(program: _Program) -> Side:
         def compute(number: int, side: Side) -> Mapping[str, Any]:
             found = program.run(number)
             side.opcodes |= set(found["opcodes"])
             side.operators |= set(found["operators"])
-            if not program.outputs:
-                program.outputs = other.outputs = _common(program.run(0), other.run(0))
-            return program.tensors(number)
+            if not outputs:
+                outputs.extend(_common(first.run(0), second.run(0)))
+            known = found["globals"] | {_copy(at): one for at, one in enumerate(found["copies"])}
+            return {name: known[name] for name in outputs}
 
         return Side(compute)
 
-    answer = compared(side_of(first, second), side_of(second, first))
-    compares = f" (compared: {', '.join(first.outputs)})" if first.outputs and answer.same is not None else ""
+    answer = compared(side_of(first), side_of(second))
+    compares = f" (compared: {', '.join(outputs)})" if answer.same is not None else ""
     lines = [f"exact: {first.path} and {second.path}: {answer}{compares}"]
     return "\n".join([*lines, *[DIFFERS_NOTE] * (answer.same is False)])
 
