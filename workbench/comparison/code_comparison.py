@@ -295,8 +295,9 @@ def _exact_answer(
         given = {"grid": grid, "block": block, "args": args or None}
         refuse_for_an_op(compare_code, {name: value for name, value in given.items() if value is not None})
         return compared(left.side, right.side)
-    shapes = zip(*(_pair(name, values) for name, values in (("grid", grid), ("block", block))), strict=True)
-    return exactly(*(DrawnLaunch(one, *shape, args) for one, shape in zip(kernels, shapes, strict=True)))
+    sides = zip(kernels, _pair("grid", grid), _pair("block", block), strict=True)
+    first, second = (DrawnLaunch(one, blocks, threads, args) for one, blocks, threads in sides)
+    return exactly(first, second)
 
 
 def _pair(name: str, values: Any) -> tuple[Any, Any]:

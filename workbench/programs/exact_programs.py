@@ -211,11 +211,15 @@ def _move_seeds(draw: int) -> None:
         setattr(place, name, moved(getattr(place, name)))
     own: Any = torch.Generator
 
-    class Moved(own):
+    class Alike(type(own)):
+        def __instancecheck__(cls, one: object) -> bool:
+            return isinstance(one, own)
+
+    class Moved(own, metaclass=Alike):
         def manual_seed(self, seed: int) -> torch.Generator:
             return generator(self, seed + apart)
 
-    torch.Generator = Moved  # type: ignore[misc]
+    torch.Generator = Moved
 
 
 def _let_pass() -> None:

@@ -71,6 +71,11 @@ class Beside(NamedTuple):
     answer: ExactAnswer | None
 
     @property
+    def same(self) -> bool | None:
+        """True for the same computation, False for another one, None for no answer."""
+        return None if self.answer is None else self.answer.same
+
+    @property
     def brief(self) -> str:
         """The answer in a cell of a table."""
         if self.answer is None:
