@@ -59,6 +59,7 @@ _RULES: Mapping[str, Callable[..., Any]] = {
     "_softmax": lambda x, dim, half: torch.softmax(x, dim),
     "_safe_softmax": lambda x, dim, dtype=None: torch.softmax(x, dim),
     "_log_softmax": lambda x, dim, half: torch.log_softmax(x, dim),
+    "fill": lambda x, value: torch.zeros_like(x) + value,
     "clamp_min": lambda x, low: torch.clamp(x, min=low),
     "clamp_max": lambda x, high: torch.clamp(x, max=high),
     "hardtanh": lambda x, low=-1, high=1: torch.clamp(x, min=low, max=high),
