@@ -7,14 +7,14 @@ import torch
 from torch.nn import functional
 
 from workbench.analysis.exact import NoExactRule, RingTensor, elements, raw
-from workbench.analysis.exact.device_operators import DeviceOperators, ExactMode
+from workbench.analysis.exact.device_operators import DeviceOperators, computing_on_elements
 from workbench.analysis.exact.elements import MODULUS, floats
 
 X, W = torch.randn(3, 7, generator=torch.Generator().manual_seed(0)), torch.ones(7, 7).tril() * 0.3
 
 
 def in_memory(program, *given: torch.Tensor) -> torch.Tensor:
-    with ExactMode(DeviceOperators()):
+    with computing_on_elements(DeviceOperators()):
         return elements(program(*(one.clone() for one in given)))
 
 
@@ -60,5 +60,5 @@ def test_what_an_operator_writes_is_seen_through_views() -> None:
     ],
 )
 def test_what_has_no_rule_is_named(program, words: str) -> None:
-    with pytest.raises(NoExactRule, match=words), ExactMode(DeviceOperators()):
+    with pytest.raises(NoExactRule, match=words), computing_on_elements(DeviceOperators()):
         program(X)

@@ -139,7 +139,7 @@ def _found(program: _Program, draw: int) -> dict[str, Any]:
     import torch
 
     from workbench.analysis.exact import cause_of, elements, opcodes_of
-    from workbench.analysis.exact.device_operators import DeviceOperators, ExactMode
+    from workbench.analysis.exact.device_operators import DeviceOperators, computing_on_elements
     from workbench.ptx import Program
 
     copies: list[Any] = []
@@ -158,7 +158,7 @@ def _found(program: _Program, draw: int) -> dict[str, Any]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     _move_seeds(draw)
     _let_pass()
-    with ExactMode(operators):
+    with computing_on_elements(operators):
         try:
             exec(compile(Path(program.path).read_text(), program.path, "exec"), vars(module))
             torch.cuda.synchronize()

@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from workbench.analysis.exact.elements import MODULUS, UNDEFINED, elements, floats
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
@@ -27,7 +29,7 @@ _MOVES = frozenset(
     cat stack index index_select gather embedding repeat flip roll tril triu masked_select take scatter index_copy
     slice_scatter select_scatter diagonal_scatter where constant_pad_nd uniform_ normal_ random_ bernoulli_ zero_
     set_ resize_ record_stream pin_memory _pin_memory unfold repeat_interleave copy_ _to_copy lift_fresh lift_fresh_copy
-    _reshape_copy
+    _reshape_copy _unsafe_view _reshape_alias unsafe_split unsafe_chunk view_copy expand_copy
     """,
     )
 )
@@ -102,6 +104,14 @@ class DeviceOperators:
             self._copied(returned)
         return returned
 
+    def attention(self, args: tuple, kwargs: Mapping[str, Any]) -> torch.Tensor:
+        """Return `scaled_dot_product_attention`, as torch may compose it of products with roots of its scale."""
+        found = functional.scaled_dot_product_attention(*self._ring(args), **self._ring(dict(kwargs)))
+        query = args[0] if args else kwargs["query"]
+        made = torch.empty(found.shape, dtype=query.dtype, device=query.device)
+        _write(made, found)
+        return made
+
     def _keeps(
         self, operator: Any, name: str, given: list[torch.Tensor], args: tuple, kwargs: Mapping[str, Any]
     ) -> bool:
@@ -155,7 +165,7 @@ class DeviceOperators:
         return type(value)(map(self._ring, value)) if type(value) in (tuple, list) else value
 
 
-class ExactMode(TorchDispatchMode):
+class _Operators(TorchDispatchMode):
     """Mode in which all operators of torch, on the host too, compute on elements."""
 
     def __init__(self, operators: DeviceOperators):
@@ -167,6 +177,29 @@ class ExactMode(TorchDispatchMode):
     ) -> Any:
         """Compute an operator. Raises NoExactRule for one that has no rule."""
         return self._operators.call(func, args, kwargs or {})
+
+
+class _Attention(TorchFunctionMode):
+    """Mode in which attention is one operator."""
+
+    def __init__(self, operators: DeviceOperators):
+        super().__init__()
+        self._operators = operators
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is not functional.scaled_dot_product_attention:
+            return func(*args, **(kwargs or {}))
+        with _disable_current_modes():
+            return self._operators.attention(args, kwargs or {})
+
+
+@contextmanager
+def computing_on_elements(operators: DeviceOperators) -> Iterator[None]:
+    """Let all operators of torch in this thread, on the host too, compute on elements."""
+    with _Operators(operators), _Attention(operators):
+        yield
 
 
 def _write(tensor: torch.Tensor, value: Any) -> None:
