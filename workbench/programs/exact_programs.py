@@ -210,8 +210,9 @@ def _move_seeds(draw: int) -> None:
     for place, name in seeders:
         setattr(place, name, moved(getattr(place, name)))
     own: Any = torch.Generator
+    kind: Any = type(own)
 
-    class Alike(type(own)):
+    class Alike(kind):
         def __instancecheck__(cls, one: object) -> bool:
             return isinstance(one, own)
 
