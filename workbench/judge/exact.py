@@ -14,17 +14,19 @@ import torch
 from workbench.analysis.exact import (
     ExactAnswer,
     NoExactRule,
+    RingTensor,
     agreement,
     elements,
     opcodes_of,
     part_of,
+    raw,
     roundings_of,
     unseen_by,
 )
 from workbench.errors import WorkbenchError
 from workbench.judge.launching import Failed, RunOrder
 from workbench.ops.declared.case import DeclaredCase
-from workbench.ops.exact_runs import bytes_of, drawn, results_of_formula, results_of_reference
+from workbench.ops.tensors.run_tensors import place_of
 from workbench.ops.variant import TorchVariant
 
 EXACT = RunOrder("the usual order of warps, on elements of a ring", {"exact": True, "checks": False})
@@ -46,10 +48,10 @@ class Sides:
     def reference(self, case: Any, used: set[str]) -> dict[str, torch.Tensor]:
         """Return the reference's results on elements, by name; ``used`` collects the operators that compute."""
         if isinstance(case, DeclaredCase):
-            return results_of_reference(case, used)
+            return _of_declared(case, used)
         if self.formula is None:
             raise NoExactRule("the op has no variant in plain torch")
-        return results_of_formula(self.formula, self.problem, case.inputs(self.problem), used)
+        return _of_formula(self.formula, self.problem, case.inputs(self.problem), used)
 
 
 def exact_answer(cases: Sequence[Any], sides: Sides) -> str:
@@ -60,7 +62,7 @@ def exact_answer(cases: Sequence[Any], sides: Sides) -> str:
         opcodes = opcodes_of(sides.kernels)
         draws = _draws(cases, sides, wanted)
         found = agreement(draws, part_of(opcodes, used), roundings_of(opcodes))
-        packed = [] if isinstance(cases[0], DeclaredCase) else bytes_of(cases[0].inputs(sides.problem))
+        packed = [] if isinstance(cases[0], DeclaredCase) else _bytes_of(cases[0].inputs(sides.problem))
         if found.same is False and packed:
             reason = f"results differ, and the reference computes with the bytes of {packed[0]} as plain numbers"
             return str(ExactAnswer.without(reason))
@@ -73,6 +75,11 @@ def exact_answer(cases: Sequence[Any], sides: Sides) -> str:
         return str(ExactAnswer.without(f"the reference fails on elements: {type(error).__name__}: {error}"))
 
 
+def _bytes_of(tensors: Any) -> list[str]:
+    """Return the names of tensors of bytes, whose numbers, such as NVFP4's, a reference makes of parts of a byte."""
+    return [name for name, one in vars(tensors).items() if isinstance(one, torch.Tensor) and one.dtype == torch.uint8]
+
+
 def _cause(message: str) -> str:
     _, _, cause = message.partition("no answer of exact comparison: ")
     return cause or message
@@ -83,7 +90,33 @@ def _draws(
 ) -> Iterator[tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]]:
     """Yield the outputs of the candidate and of the reference for two draws or more of the inputs."""
     for number in range(3):
-        case = cases[number] if number < len(cases) else drawn(cases[0], number + 1)
+        case = cases[number] if number < len(cases) else cases[0].override(seed=cases[0].seed + 7919 * (number + 1))
         wanted = first if number == 0 else sides.reference(case, set())
         found = sides.run(case)
         yield {name: elements(found[name]) for name in wanted}, wanted
+
+
+def _of_declared(case: DeclaredCase, used: set[str]) -> dict[str, torch.Tensor]:
+    given = {
+        name: RingTensor.of(one, used) if isinstance(one, torch.Tensor) and one.is_floating_point() else one
+        for name, one in case.arguments().items()
+    }
+    answer = case.contract.answer(given, exact=False)
+    return {name: raw(one) if isinstance(one, RingTensor) else elements(one) for name, one in answer.items()}
+
+
+def _of_formula(formula: TorchVariant, problem: Any, tensors: Any, used: set[str]) -> dict[str, torch.Tensor]:
+    judged = {place_of(one)[0] for one in tensors.judged().values()}
+    made: dict[tuple, RingTensor] = {}  # fields may be one tensor
+    outputs: dict[str, RingTensor] = {}
+    for name, one in vars(tensors).items():
+        if isinstance(one, torch.Tensor) and one.is_floating_point():
+            place = place_of(one)
+            ring = made.setdefault((place, one.shape, one.stride()), RingTensor.of(one, used))
+            setattr(tensors, name, ring)
+            if place[0] in judged and all(ring is not other for other in outputs.values()):
+                outputs[name] = ring
+    if not outputs:
+        raise NoExactRule("its outputs are no floats")
+    formula.compute(problem, tensors)
+    return {name: raw(one) for name, one in outputs.items()}

@@ -36,6 +36,19 @@ def elements(tensor: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(found.astype(np.int64)).view(tensor.shape)
 
 
+def floats(found: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the floats that stand for elements, as results of kernels lie in memory.
+
+    Raises ArgumentError for a dtype without a pattern for each element, such as those of eight bits.
+    """
+    if dtype not in _TYPES:
+        allowed = ", ".join(_TYPES.values())
+        raise ArgumentError("dtype", str(dtype), allowed, "Eight bits do not hold an element.")
+    content = found.contiguous().to(torch.int32).numpy().astype(np.uint16).tobytes()
+    bits = bytearray(core.exact_patterns(content, _TYPES[dtype]))
+    return torch.frombuffer(bits, dtype=dtype).view(found.shape) if bits else torch.empty(found.shape, dtype=dtype)
+
+
 @functools.lru_cache(maxsize=4096)
 def element_of(number: float) -> int:
     """Return the element of a number, which is what it is as a float32; of a whole one exactly."""
@@ -124,16 +137,3 @@ def total(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor
         found = torch.where((x == symbol).any(dims, keepdim=keepdim), symbol, found)
     both = (x == PLUS_INFINITY).sum(dims, keepdim=keepdim) * (x == MINUS_INFINITY).sum(dims, keepdim=keepdim) > 0
     return torch.where(both | (x == UNDEFINED).sum(dims, keepdim=keepdim).bool(), UNDEFINED, found)
-
-
-def floats(found: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the floats that stand for elements, as results of kernels lie in memory.
-
-    Raises ArgumentError for a dtype without a pattern for each element, such as those of eight bits.
-    """
-    if dtype not in _TYPES:
-        allowed = ", ".join(_TYPES.values())
-        raise ArgumentError("dtype", str(dtype), allowed, "Eight bits do not hold an element.")
-    content = found.contiguous().to(torch.int32).numpy().astype(np.uint16).tobytes()
-    bits = bytearray(core.exact_patterns(content, _TYPES[dtype]))
-    return torch.frombuffer(bits, dtype=dtype).view(found.shape) if bits else torch.empty(found.shape, dtype=dtype)
