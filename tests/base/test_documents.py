@@ -46,6 +46,7 @@ ROW = {
     "config": {},
     "sample": None,
     "remarks": [],
+    "exact": None,
 }
 ROW |= FIGURES | {"compiler": None, "time_is": None, "predicted_for": None}
 SAVED = document(

@@ -208,3 +208,17 @@ def test_a_notebook_shows_mistakes_first_and_has_its_solutions_folded(path):
     assert all(cell["metadata"]["jupyter"] == {"source_hidden": True} for cell in solved)
     told = "".join(text for cell in solved for output in cell["outputs"] for text in output["text"])
     assert told.splitlines() == [f"{name} in {language}: solved" for name in names for language in LANGUAGES]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_right_answer_is_compared_without_a_tolerance(compiled, language):
+    """A factor of 1.00001 is no mistake, and no longer the same computation."""
+    feedback = puzzle("reduction").check(compiled(SOLUTIONS["reduction", language], language), exact=True)
+    assert "\nexact: the same computation in 4 of 4 elements" in str(feedback)
+    if language == "CUDA":
+        text = SOLUTIONS["reduction", "CUDA"].replace("= part[0]", "= part[0] * 1.00001f")
+        feedback = puzzle("reduction").check(compiled(text, "CUDA"), exact=True)
+        assert feedback.ok
+        assert feedback.exact.same is False
+        assert "a difference fails nothing by itself" in str(feedback)
+        assert puzzle("reduction").check(compiled(text, "CUDA")).exact is None

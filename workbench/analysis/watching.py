@@ -39,6 +39,7 @@ class Watch:
     kernel is compiled for its architecture. ``fmad``, ``schedules`` and ``first_schedule`` are those of
     `LaunchOptions`. With ``last_warp_first`` the warps of a block take turns in the opposite order, asynchronous
     copies land at once, and the clocks are those of a GPU. ``seen`` keeps the launches for proofs.
+    With ``exact`` launches compute on elements of a ring.
     """
 
     launches: Launches
@@ -54,6 +55,7 @@ class Watch:
     first_schedule: int = 0
     last_warp_first: bool = False
     seen: SeenLaunches | None = None
+    exact: bool = False
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:
@@ -75,6 +77,7 @@ class Watch:
             schedules=options.schedules or self.schedules,
             first_schedule=options.first_schedule or self.first_schedule,
             statistics=options.statistics or self.trace,
+            exact=options.exact or self.exact,
             seconds_limit=seconds,
             idle_limit=IDLE_SECONDS if seconds is None and options.idle_limit is None else options.idle_limit,
         )
@@ -116,7 +119,7 @@ class Watch:
 
     def called(self, call: HostCall) -> None:
         """Keep a call of a library that computes on the host."""
-        if self.checks or self.trace:
+        if self.checks or self.trace or self.exact:
             self.launches.called(call)
 
     def refuse(self, launch: RefusedLaunch) -> RefusedLaunch:

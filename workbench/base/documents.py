@@ -120,7 +120,7 @@ _LINE = (
 )
 _TRIAL = (
     _each(_TEXT, "op variant language case outcome message predicted_for")
-    | {"config": _CONFIG, "bound_by": _MAYBE, "reused": _YES}
+    | {"config": _CONFIG, "bound_by": _MAYBE, "reused": _YES, "exact": _MAYBE}
     | _each(
         _NUMBER,
         "predicted_us expected_low_us expected_high_us measured_us spread_us registers spill_bytes shared_bytes "
@@ -135,7 +135,7 @@ COMPARED = (
 """Figures of a compared variant, in their order."""
 _COMPARED = (
     _each(_TEXT, "variant language arch outcome message configuration_is")
-    | _each(_MAYBE, "compiler time_is predicted_for")
+    | _each(_MAYBE, "compiler time_is predicted_for exact")
     | {"config": _CONFIG, "sample": _SAMPLE, "remarks": _list(_TEXT)}
     | _each(_NUMBER, COMPARED)
 )
@@ -190,7 +190,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
         ),
         "compare-code": (
             "workbench compare-code OP --json",
-            _each(_KERNEL_CODE, "left right") | _each(_CODE_DIFFERENCE, "sass ptx"),
+            _each(_KERNEL_CODE, "left right") | _each(_CODE_DIFFERENCE, "sass ptx") | {"exact": _MAYBE},
         ),
         "check": ("workbench check OP --json", {}),
         "prove": (

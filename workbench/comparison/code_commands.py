@@ -63,10 +63,16 @@ def occupancy(
 @config_option("Tunables of a variant, or macros of a .cu file; two compare them.")
 @click.option("--arch", "archs", multiple=True, metavar="sm_90", help="An architecture; two compare them.")
 @click.option("--only", type=click.Choice(("ptx", "sass")), help="Show PTX or machine code only.")
+@click.option("--exact", is_flag=True, help="Also say whether both are the same computation (docs/EXACT.md).")
+@click.option("--grid", "grids", multiple=True, metavar="8,4", help="Blocks of files' kernels; two differ.")
+@click.option("--block", "blocks", multiple=True, metavar="32", help="Threads of a block; two differ.")
+@click.option(
+    "--arg", "args", multiple=True, metavar="TENSOR|NUMBER", help="An argument, in order: float32[8,70] or 3."
+)
 @json_option
 def compare_code(
     what: str, other: str | None, configs: list[ConfigText], archs: tuple[str, ...], only: str | None, as_json: bool,
-    **options: Any,
+    grids: tuple[str, ...], blocks: tuple[str, ...], args: tuple[str, ...], **options: Any,
 ) -> None:  # fmt: skip
     """Compare PTX and machine code of two variants, configurations, architectures or kernels side by side."""
     from workbench.comparison.code_comparison import compare_code as run
@@ -82,11 +88,18 @@ def compare_code(
         found = load_op(what)
         options |= {"op": found, "arch": archs or None, "other": other and load_kernel(other)}
         options |= _sides(found, options["variants"], configs)
+    if grids or blocks or args:
+        from workbench.comparison.exact_code import argument_of, dimensions_of
+
+        options |= {"grid": list(map(dimensions_of, grids)) or None, "block": list(map(dimensions_of, blocks)) or None}
+        options |= {"args": [*map(argument_of, args)]}
     result = run(**options)
     if as_json:
         say(result.to_json())
+    elif only is None:
+        say(result)
     else:
-        say(result if only is None else getattr(result, only))
+        say("\n".join([str(getattr(result, only)), *result.exact_notes]))
 
 
 def _named(what: str | None, variant: str | None, configs: list[ConfigText], arch: str | None) -> dict[str, Any]:

@@ -17,12 +17,14 @@ from workbench.base.frames import data_frame
 from workbench.base.tables import Table, Tabular
 from workbench.comparison.compiled import NamedKernel, compiled_of
 from workbench.errors import ArgumentError, MissingToolError
+from workbench.launch.checking import refuse_for_an_op
 from workbench.ops.selection import listed
 from workbench.ops.variant import Case, Config, Variant
 
 if TYPE_CHECKING:
     import pandas
 
+    from workbench.analysis.exact import ExactAnswer
     from workbench.ops.op import Op
 
 _CONTEXT = 3
@@ -141,6 +143,8 @@ class CodeComparison(Tabular):
     left: NamedKernel
     right: NamedKernel
     names: tuple[str, str]
+    exact: ExactAnswer | None = None
+    """Answer to whether the two are the same computation; None where that was not asked."""
 
     @cached_property
     def ptx(self) -> CodeDifference:
@@ -161,8 +165,9 @@ class CodeComparison(Tabular):
         sides = [{"title": one.title, "arch": one.kernel.arch, **_resources(one)} for one in (self.left, self.right)]
         found = {one.language: one._plain() for one in self._differences()}
         return document(
-            "compare-code", left=sides[0], right=sides[1], sass=found.get("machine code"), ptx=found.get("PTX")
-        )
+            "compare-code", left=sides[0], right=sides[1], sass=found.get("machine code"), ptx=found.get("PTX"),
+            exact=None if self.exact is None else str(self.exact),
+        )  # fmt: skip
 
     def tables(self) -> list[Table]:
         """Return the table of resources, those of classes, and the listings; without a disassembler those of PTX."""
@@ -185,10 +190,19 @@ class CodeComparison(Tabular):
     def _head(self) -> Table:
         left, right = _resources(self.left), _resources(self.right)
         rows = [(name.replace("_", " "), f"{left[name]:,}", f"{right[name]:,}") for name in left]
-        note = (
-            "" if self._has_sass else "Without a disassembler (nvdisasm, of Triton's wheel) there is no machine code."
-        )
-        return Table(("", *self.names), rows, "hrr", title=self.headline, note=note)
+        without = "Without a disassembler (nvdisasm, of Triton's wheel) there is no machine code."
+        note = [] if self._has_sass else [without]
+        return Table(("", *self.names), rows, "hrr", title=self.headline, note="\n".join([*self.exact_notes, *note]))
+
+    @property
+    def exact_notes(self) -> list[str]:
+        """The answer of exact comparison as lines below a table; none where it was not asked."""
+        answer = self.exact
+        if answer is None:
+            return []
+        from workbench.analysis.exact import DIFFERS_NOTE
+
+        return [f"exact: {answer}", *[DIFFERS_NOTE] * (answer.same is False)]
 
     def _differences(self) -> list[CodeDifference]:
         return [self.sass, self.ptx] if self._has_sass else [self.ptx]
@@ -213,6 +227,10 @@ def compare_code(
     variants: str | Variant | Sequence[str | Variant] | None = None,
     configs: Config | Sequence[Config] | None = None,
     arch: str | Sequence[str] | None = None,
+    exact: bool = False,
+    grid: Any = None,
+    block: Any = None,
+    args: Sequence[Any] = (),
 ) -> CodeComparison:
     """Compare the PTX and the machine code of two variants, configurations, architectures or kernels side by side.
 
@@ -222,6 +240,12 @@ def compare_code(
         print(wb.compare_code(row_softmax, configs=[{"VEC": 1}, {"VEC": 4}]))
         print(wb.compare_code(module.first, module.second).sass)
 
+    With ``exact`` both also run on elements of a ring, which says whether they are the same computation, without a
+    tolerance and without a reference (docs/EXACT.md)::
+
+        wb.compare_code(first.k, second.k, exact=True, grid=[8, 4], block=[32, 64],
+                        args=[wb.randn(8, 70), wb.randn(8, 70), 70]).exact
+
     Args:
         op: its name, or the op, of whose variants the kernels with the main work are compared; or a kernel of
             `load_cuda` or `load_ptx`, or a CompiledKernel.
@@ -230,9 +254,14 @@ def compare_code(
         variants: one or two variants with kernels; default: that of an op which has only one.
         configs: one or two configurations; tunables that are left out have their untuned values.
         arch: one or two architectures; default: the first of `MACHINE_ARCHS` that has what a variant needs.
+        exact: also compare what both compute: variants on the case, kernels launched with ``args``.
+        grid: with ``exact``, the blocks of kernels, a number or a tuple; a list has one for each side.
+        block: likewise the threads of a block; Triton's kernels have their own.
+        args: with ``exact``, of kernels, what both are launched with; what `randn`, `rand` and `randint` describe is
+            drawn, twice or three times. The tensors of floats that a kernel changes are compared.
 
     Returns:
-        `CodeComparison`: .sass .ptx .to_frame()
+        `CodeComparison`: .sass .ptx .exact .to_frame()
 
     Raises:
         UnknownNameError: no such op, variant or case.
@@ -247,12 +276,34 @@ def compare_code(
         raise ArgumentError("other", None, allowed, "For example: variants=[first, second].")
     both = zip((op, op if other is None else other), *sides, strict=True)
     left, right = (compiled_of(one, case, *choice) for one, *choice in both)
-    return CodeComparison(left, right, _short_names(left, right))
+    kernels = (op, op if other is None else other)
+    for name, value in (("grid", grid), ("block", block), ("args", args or None)):
+        if value is not None and not exact:
+            raise ArgumentError(name, repr(value), "no value without exact", "exact=True launches the kernels.")
+    answer = _exact_answer(left, right, kernels, grid, block, args) if exact else None
+    return CodeComparison(left, right, _short_names(left, right), answer)
+
+
+def _exact_answer(
+    left: NamedKernel, right: NamedKernel, kernels: tuple[Any, Any], grid: Any, block: Any, args: Sequence[Any]
+) -> ExactAnswer:
+    """Compare two variants of an op, or two kernels launched with arguments."""
+    from workbench.analysis.exact import compared
+    from workbench.comparison.exact_code import DrawnLaunch, exactly
+
+    if left.side is not None and right.side is not None:
+        given = {"grid": grid, "block": block, "args": args or None}
+        refuse_for_an_op(compare_code, {name: value for name, value in given.items() if value is not None})
+        return compared(left.side, right.side)
+    sides = zip(kernels, _pair("grid", grid), _pair("block", block), strict=True)
+    first, second = (DrawnLaunch(one, blocks, threads, args) for one, blocks, threads in sides)
+    return exactly(first, second)
 
 
 def _pair(name: str, values: Any) -> tuple[Any, Any]:
     """Return the value of each side."""
-    given = [None] if values is None else listed(values)
+    one = values is None or (name in ("grid", "block") and not isinstance(values, list))  # a tuple is one of these
+    given = [values] if one else listed(values)
     if not 1 <= len(given) <= 2:
         raise ArgumentError(name, f"{len(given)} values", "one or two", "Compare two at a time.")
     return given[0], given[-1]

@@ -31,6 +31,7 @@ _tuned_option = click.option("--tuned", is_flag=True, help="Use the configuratio
 @model_option
 @sample_option
 @judged_option
+@click.option("--exact", is_flag=True, help="Also say which variants are the same computation (docs/EXACT.md).")
 @baseline_options("compare")
 @pages_options
 @json_option

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.base.argument_kinds import checked_kinds
@@ -18,6 +18,9 @@ from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
 from workbench.ops.selection import cases_of, variants_of
 from workbench.ops.variant import Case, Config, Variant
+
+if TYPE_CHECKING:
+    from workbench.analysis.exact import Beside
 
 __all__ = ["ComparedCases", "Comparison", "compare"]
 
@@ -49,6 +52,7 @@ def compare(
     sample: int | None = None,
     judged_on: str | Case | None = None,
     arch: str | Sequence[str] | None = None,
+    exact: bool = False,
 ) -> Comparison | ComparedCases:
     """Run several variants of an op on the same inputs and compare them side by side.
 
@@ -74,6 +78,8 @@ def compare(
         judged_on: with ``sample``, the small case that values are judged on; as for `tune`.
         arch: an architecture, or several in a list, on the simulator: sm_80, sm_89, sm_90, sm_100, sm_120, or their
             names with the letter (``"sm_100a"``).
+        exact: also say of each right variant whether it is the same computation as the first one, by running both on
+            elements of a ring, without a tolerance (docs/EXACT.md). A difference fails no variant.
 
     Returns:
         `Comparison`, with ``arch`` an `ArchComparison`, of several cases `ComparedCases`. A variant that is wrong or
@@ -115,7 +121,14 @@ def compare(
             tuple(done.minimum_bytes for done in attempts[one.name]),
             machine,
             tuple(done.origin for done in attempts[one.name]),
+            _exact_answers(one, attempts[one.name]) if exact else (),
         )
         for one in cases
     }
     return ComparedCases(results) if several else results[cases[0].name]
+
+
+def _exact_answers(case: Case, attempts: Sequence[ConfiguredTrial]) -> tuple[Beside | None, ...]:
+    from workbench.ops.exact_runs import exact_column
+
+    return tuple(exact_column(case, [(done.variant, done.trial) for done in attempts]))

@@ -7,7 +7,7 @@ torch is only checked, as there is no kernel of ours to count.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ from workbench.tuning.result.summary import row_of
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
+
+    from workbench.analysis.exact import Beside
 
 _NONE = "–"
 _OF_TRIAL = (
@@ -59,6 +61,8 @@ class Comparison(Tabular, Document):
     """Name of the GPU that measured; empty on the simulator."""
     origins: tuple[str, ...] = ()
     """For each trial, the origin of its configuration: "given", "default" or "tuned, LEVEL"."""
+    exact: tuple[Beside | None, ...] = ()
+    """For each trial, its answer of exact comparison, None for one that is not correct; empty where none was asked."""
 
     @property
     def all_correct(self) -> bool:
@@ -83,6 +87,7 @@ class Comparison(Tabular, Document):
         origins = self.origins if tuned else ("",) * len(self.trials)  # of all, or of none where they are as usual
         columns = [facts_of(*each) for each in zip(self.trials, self.minimum_bytes, origins, strict=True)]
         rows = {name: tuple(texts[name] for texts in columns) for name in (columns[0] if columns else ())}
+        rows["exact"] = tuple("" if one is None else one.brief for one in self.exact)
         return {name: tuple(text or _NONE for text in texts) for name, texts in rows.items() if any(texts)}
 
     @property
@@ -93,7 +98,8 @@ class Comparison(Tabular, Document):
         """
         rows = []
         origins = self.origins or ("",) * len(self.trials)
-        for trial, least, source in zip(self.trials, self.minimum_bytes, origins, strict=True):
+        answers = self.exact or (None,) * len(self.trials)
+        for trial, least, source, exact in zip(self.trials, self.minimum_bytes, origins, answers, strict=True):
             known = row_of(trial)
             rows.append(
                 {"case": self.case, "case_name": trial.case}
@@ -113,6 +119,7 @@ class Comparison(Tabular, Document):
                     "arch": trial.arch,
                     "compiler": trial.resources.get("compiler"),
                     "remarks": remarks_of(trial),
+                    "exact": None if exact is None else str(exact),
                 }
             )
         return rows
@@ -195,6 +202,7 @@ class Comparison(Tabular, Document):
         names = [trial.variant for trial in self.trials[first:end]]
         rows = [(name, *texts[first:end]) for name, texts in self.facts().items()]
         said = [f"{one.variant}: {text}" for one in self.trials[first:end] for text in remarks_of(one)]
+        said += _exact_notes((one.variant for one in self.trials[first:end]), self.exact[first:end])
         return Table(("", *names), rows, "h" + "l" * len(names), note="\n".join(said))
 
 
@@ -236,4 +244,13 @@ class ArchComparison(Comparison):
         marks = ["" if trial.ok else "failed" for trial in self.trials]
         why = [f"{one.variant}, {one.arch}: {one.outcome}: {one.message}" for one in self.trials if not one.ok]
         why += [f"{one.variant}, {one.arch}: {text}" for one in self.trials for text in remarks_of(one)]
+        why += _exact_notes((f"{one.variant}, {one.arch}" for one in self.trials), self.exact)
         return [Table(ARCH_COLUMNS, rows, "hllrrlrrll", title=self.title, marks=marks, note="\n".join(why))]
+
+
+def _exact_notes(names: Iterable[str], answers: Sequence[Beside | None]) -> list[str]:
+    if not answers:
+        return []
+    from workbench.analysis.exact import exact_notes
+
+    return exact_notes(names, answers)

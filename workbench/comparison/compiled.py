@@ -14,6 +14,7 @@ from workbench.ops.variant import Case, Config, Variant
 from workbench.toolchain import CompiledKernel
 
 if TYPE_CHECKING:
+    from workbench.analysis.exact import Side
     from workbench.ops.op import Op
 
 
@@ -22,6 +23,8 @@ class NamedKernel(NamedTuple):
 
     title: str
     kernel: CompiledKernel
+    side: Side | None = None
+    """The variant of an op with that kernel, on elements of a ring; None for a kernel."""
 
 
 def compiled_of(
@@ -58,7 +61,9 @@ def compiled_of(
     arch = arch or chosen.machine_arch(case.problem())
     settings = {**chosen.default_config(case.problem(arch=arch)), **(config or {})}
     kernel = compile_op(found, variant=chosen, config=settings, case=case, arch=arch)
-    return NamedKernel(_title(str(chosen), settings), kernel)
+    from workbench.ops.exact_runs import side_of
+
+    return NamedKernel(_title(str(chosen), settings), kernel, side_of(chosen, settings, case, arch))
 
 
 def _title(name: str, settings: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class ConfiguredTrial:
     """An attempt at one variant on one case, with the origin of its configuration."""
 
+    variant: Variant
     trial: Trial
     minimum_bytes: int
     """Bytes that must cross memory once, at the configuration's page size."""
@@ -89,10 +90,10 @@ def attempt(op: Op, one: Try, where: Device, *, config: Config | None = None, tu
                 config, origin = found.config, f"tuned, {found.level}"
         except ConfigurationError as error:  # not one is legal
             nothing = attempted(variant, {}, case, on, "restricted", message=str(error))
-            return ConfiguredTrial(nothing, case.minimum_bytes(problem), "")
+            return ConfiguredTrial(variant, nothing, case.minimum_bytes(problem), "")
     problem = case.problem(config, arch=on.arch)
     trial = evaluate(variant, config, case, on, model=_model_of(variant, problem, model))
-    return ConfiguredTrial(trial, case.minimum_bytes(problem), origin)
+    return ConfiguredTrial(variant, trial, case.minimum_bytes(problem), origin)
 
 
 def _model_of(variant: Variant, problem: Any, model: DeviceModel) -> DeviceModel:

@@ -101,7 +101,7 @@ def _check_kernelbench(
 ) -> NoReturn:
     from workbench.judge import check_kernelbench, check_many
 
-    used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "all_configs", "exact")}
+    used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "all_configs")}
     used |= {"op": op is not None}
     unfit = [name for name, value in used.items() if value]
     if unfit:

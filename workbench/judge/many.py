@@ -105,6 +105,7 @@ def check_many(
     schedules: int = 0,
     sandbox: bool = False,
     prove: bool = False,
+    exact: bool = False,
     variants: str | Sequence[str] | None = None,
     cases: str | Sequence[str] | None = None,
     full: bool = False,
@@ -137,6 +138,7 @@ def check_many(
         schedules: also run each case in so many other orders of its blocks and warps.
         sandbox: run the candidate's code without network and with every file read-only.
         prove: also prove each kernel for all sizes that its launches stand for.
+        exact: also say whether right kernels are the same computation as the reference (docs/EXACT.md).
         variants: names of the op's own variants. This and the next one are for ops alone, as for `check`.
         cases: names of cases; by default the op's `judged_cases`.
         full: judge at the problem's own sizes. This and the next two are for KernelBench's problems alone, as for
@@ -155,6 +157,7 @@ def check_many(
         "schedules": schedules,
         "sandbox": sandbox,
         "prove": prove,
+        "exact": exact,
     }  # fmt: skip
     of_op = {"variants": variants, "cases": cases} | common
     options: dict[bool, Mapping[str, Any]] = {

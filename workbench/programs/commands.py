@@ -12,6 +12,7 @@ from workbench.analysis.device_models import device_model
 from workbench.base.architectures import MACHINE_ARCHS_TEXT
 from workbench.base.op_names import check_op
 from workbench.base.options import Pages, checked, complete_op, json_option, names, pages_options, tell
+from workbench.base.terminal import say
 from workbench.base.time_limit import IDLE_SECONDS
 from workbench.errors import ArgumentError
 
@@ -57,9 +58,24 @@ _LIMIT = (
 @click.option(
     "--fmad/--no-fmad", default=True, help="Contract products and sums to FMA, as the assembler does (default)."
 )
+@click.option(
+    "--exact-against",
+    "others",
+    multiple=True,
+    metavar="OTHER.py",
+    help="Run both on elements of a ring, and say whether they are the same computation (docs/EXACT.md; repeatable).",
+)
 @click.option("--simulated", "force", is_flag=True, help="Simulate the devices even if there is a GPU.")
 @click.option("--nvcc", default="", metavar="WORDS", help="Options and more files for nvcc: '-I include -DN=8 b.cu'.")
-def run(script: str, arguments: tuple[str, ...], module: bool, page: str | None, nvcc: str, **devices: Any) -> None:
+def run(
+    script: str,
+    arguments: tuple[str, ...],
+    module: bool,
+    page: str | None,
+    nvcc: str,
+    others: tuple[str, ...],
+    **devices: Any,
+) -> None:
     """Run a program that launches kernels, in Python or in CUDA C++ (.cu); without a GPU, on simulated devices.
 
     A command, such as make, runs with an nvcc on PATH whose programs are simulated too.
@@ -71,6 +87,14 @@ def run(script: str, arguments: tuple[str, ...], module: bool, page: str | None,
     from workbench.programs.device_options import DeviceOptions
     from workbench.programs.running import run_program
 
+    if others:
+        from workbench.programs.exact_programs import compare_programs
+
+        unfit = {"-m": module, "--trace": page, "--nvcc": nvcc, "--check": devices["check"]}
+        if given := [name for name, value in unfit.items() if value]:
+            raise ArgumentError(given[0], "given", "no value with --exact-against", "Run it on its own.")
+        say(compare_programs(script, others, arguments, DeviceOptions(**devices | {"force": True}, exact=True)))
+        sys.exit(0)  # whatever the answer: a difference fails nothing
     options = DeviceOptions(**devices, trace=page is not None)
     sys.exit(run_program(script, arguments, options, module=module, page=page, nvcc=nvcc))
 

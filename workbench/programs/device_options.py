@@ -29,6 +29,7 @@ class DeviceOptions:
     * ``schedules``: run each launch first in this many other orders of its blocks and warps; implies ``check``.
     * ``first_schedule``: the seed of the first of these orders.
     * ``prove``: keep what proofs need of the launches.
+    * ``exact``: compute on elements of a ring in place of floats, and keep the launches.
     * ``force``: simulate even if there is a real GPU.
     """
 
@@ -48,6 +49,7 @@ class DeviceOptions:
     schedules: int = 0
     first_schedule: int = 0
     prove: bool = False
+    exact: bool = False
     force: bool = False
 
     def __post_init__(self) -> None:

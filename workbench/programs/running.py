@@ -226,6 +226,7 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
             launches, wanted, checks=options.check, trace=options.trace, seconds_limit=seconds, strict=options.strict,
             counts=options.counts, fmad=options.fmad, schedules=options.schedules,
             first_schedule=options.first_schedule, seen=launches.seen if options.prove else None,
+            exact=options.exact,
         )
     )  # fmt: skip
     simulated_driver(
@@ -236,7 +237,7 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
     def start_triton() -> SimulatedTriton:
         launch = LaunchOptions(
             checks=options.check, strict=options.strict, statistics=options.trace, seconds_limit=seconds,
-            fmad=options.fmad, schedules=options.schedules, first_schedule=options.first_schedule,
+            fmad=options.fmad, schedules=options.schedules, first_schedule=options.first_schedule, exact=options.exact,
         )  # fmt: skip
         return SimulatedTriton(wanted, launch, inductor=options.inductor, launches=launches)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from workbench.analysis.exact import DIFFERS_NOTE, ExactAnswer
 from workbench.base.tables import WIDTH, Table, Tabular
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Feedback(Tabular):
         trace: the trace of the launch with the goals, for a closer look.
         picture: the memory request that misses a goal by most, or None.
         cells: an SVG of the elements of the output, if some are wrong.
+        exact: whether a kernel with right results is the same computation as the specification, where that was asked.
     """
 
     puzzle: str
@@ -69,6 +71,7 @@ class Feedback(Tabular):
     trace: Trace | None = None
     picture: Picture | None = None
     cells: str = ""
+    exact: ExactAnswer | None = None
 
     @property
     def ok(self) -> bool:
@@ -101,6 +104,10 @@ class Feedback(Tabular):
     def _notes(self) -> Iterator[str]:
         if self.right:
             yield f"right: {'; '.join(self.right)}"
+        if self.exact is not None:
+            yield f"exact: {self.exact}"
+            if self.exact.same is False:
+                yield DIFFERS_NOTE
         if self.picture is not None:
             yield ".picture of this result draws the memory request to look at."
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from workbench.analysis.exact import ExactAnswer, RingTensor, Side, compared, elements, raw
 from workbench.base.tables import WIDTH
 from workbench.errors import ArgumentError, CompileError, KernelFault
 from workbench.launch import Kernel, Module, check_kernel, trace_kernel
+from workbench.launch.checking import run_on_elements
 from workbench.ops.expressions import Expression
 from workbench.ops.tensors.inputs import make
 from workbench.puzzles import general
@@ -141,12 +143,14 @@ class Puzzle:
 
     # -- the check ----------------------------------------------------------------------------------------------
 
-    def check(self, kernel: Any) -> Feedback:
+    def check(self, kernel: Any, *, exact: bool = False) -> Feedback:
         """Run a kernel on every size with all checks, and report its mistakes or the goals that it reaches.
 
         ``kernel`` is a module of ``wb.load_cuda`` or of a ``%%cuda`` cell with one kernel, one of its kernels, or a
         ``@triton.jit`` function. It runs in the PTX machine, also on a machine with a GPU. The first sizes with a
-        mistake end the check. Raises ArgumentError for an object that is not a kernel or has other parameters.
+        mistake end the check. With ``exact`` a kernel with right results is also compared with the specification on
+        elements of a ring, without a tolerance (docs/EXACT.md); a difference is no mistake. Raises ArgumentError for an
+        object that is not a kernel or has other parameters.
         """
         kernel, language = self._kernel(kernel)
         right: list[str] = []
@@ -157,7 +161,8 @@ class Puzzle:
                 cells = "" if run.is_right else cells_of(*_states(run))
                 return Feedback(self.name, language, tuple(remarks), tuple(right), cells=cells)
             right.append(run.label)
-        return self._judged(kernel, language, tuple(right))
+        feedback = self._judged(kernel, language, tuple(right))
+        return replace(feedback, exact=self._compared(kernel, language)) if exact else feedback
 
     def _kernel(self, kernel: Any) -> tuple[Any, str]:
         """Return the kernel and its language, after a look at its parameters."""
@@ -184,16 +189,20 @@ class Puzzle:
             raise ArgumentError("kernel", f"parameters ({', '.join(names)})", allowed, remedy)
         return kernel, language
 
-    def _prepared(self, language: str, sizes: Mapping[str, int]) -> PuzzleRun:
+    def _prepared(self, language: str, sizes: Mapping[str, int], seed: int = 0) -> PuzzleRun:
         """Return a run that has not begun: inputs, expected outputs, and outputs to write."""
-        arguments = {name: make(given, name, sizes, 0) for name, given in self.inputs.items()}
-        known = {**arguments, **sizes}
-        returned = self.spec(**{name: known[name] for name in inspect.signature(self.spec).parameters})
-        several = returned if isinstance(returned, tuple) else (returned,)
-        expected = dict(zip(self.outputs, several, strict=True))
+        arguments = {name: make(given, name, sizes, seed) for name, given in self.inputs.items()}
+        expected = self._specified(arguments, sizes)
         outputs = outputs_for(expected)
         before = {name: out.clone() for name, out in outputs.items()}
         return PuzzleRun(language, sizes, arguments, expected, outputs, before)
+
+    def _specified(self, arguments: Mapping[str, torch.Tensor], sizes: Mapping[str, int]) -> dict[str, torch.Tensor]:
+        """Return the outputs that the specification computes."""
+        known = {**arguments, **sizes}
+        returned = self.spec(**{name: known[name] for name in inspect.signature(self.spec).parameters})
+        several = returned if isinstance(returned, tuple) else (returned,)
+        return dict(zip(self.outputs, several, strict=True))
 
     def _call(self, run: PuzzleRun) -> dict[str, Any]:
         launch = self.launches[run.language]
@@ -247,6 +256,23 @@ class Puzzle:
         report = check_kernel(kernel, **self._call(again), uninitialised=fresh, seconds_limit=_SECONDS)
         found = [one for one in report.findings if one.kind == "uninitialised global read"]
         return list(general.of_findings(replace(run, findings=tuple(found)), set()))
+
+    def _compared(self, kernel: Any, language: str) -> ExactAnswer:
+        """Compare a kernel with the specification on elements of a ring, at the last sizes."""
+
+        def specified(number: int, side: Side) -> dict[str, torch.Tensor]:
+            given = self._prepared(language, self.sizes[-1], seed=number).arguments
+            ring = {name: RingTensor.of(one, side.operators) if one.is_floating_point() else one
+                    for name, one in given.items()}  # fmt: skip
+            found = self._specified(ring, self.sizes[-1])
+            return {name: raw(one) if isinstance(one, RingTensor) else elements(one) for name, one in found.items()}
+
+        def launched(number: int, side: Side) -> dict[str, torch.Tensor]:
+            run = self._prepared(language, self.sizes[-1], seed=number)
+            side.opcodes |= run_on_elements(kernel, **self._call(run), seconds_limit=_SECONDS)
+            return {name: elements(one) for name, one in run.outputs.items()}
+
+        return compared(Side(specified), Side(launched))
 
     # -- the goals ----------------------------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ def _check_device(name: str) -> None:
     help="Measure in a process that may hang and crash, or in this one; auto: a process on a GPU.",
 )
 @click.option("--prove", is_flag=True, help="Prove each configuration first; one that is refuted is not timed.")
+@click.option("--exact", is_flag=True, help="Also say which configurations are the same computation (docs/EXACT.md).")
 @sample_option
 @judged_option
 @click.option("--save", default=None, type=click.Path(dir_okay=False), help="Write one variant's sweep to this file.")

@@ -48,6 +48,7 @@ class Options:
     sample: int | None
     judged_on: str | Case | None
     prove: bool = False
+    exact: bool = False
 
     def __post_init__(self) -> None:
         check_executor(self.executor)

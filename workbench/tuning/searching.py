@@ -101,6 +101,10 @@ def _search(job: TuningJob, progress: Callable[[Progress], None] | None, stop: t
     if isinstance(answers, Attempts):
         notes += answers.notes
     run = dataclasses.replace(job.result(answers.trials.values(), notes, **counts), apart=tuple(apart))
+    if job.options.exact and not interrupted:
+        from workbench.tuning.measuring.exactly import with_exact_answers
+
+        run = with_exact_answers(run, stop)
     if not interrupted and job.options.record and run.best is not None:
         file, taken = table.record(
             table_entries(run),

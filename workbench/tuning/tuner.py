@@ -78,6 +78,7 @@ def tune(
     sample: int | None = None,
     judged_on: str | Case | None = None,
     prove: bool = False,
+    exact: bool = False,
 ) -> TuningRun | LiveTuning:
     """Find the fastest configuration of an op's variants for one or several cases.
 
@@ -124,6 +125,9 @@ def tune(
         prove: before a configuration is tried, prove its kernels for all sizes of the op (`prove`, some seconds each,
             one after the other in this process). One that is refuted is not run or timed, whatever the store knows of
             it; its outcome is "refuted", with sizes and lines. A note has the number of proved and unknown ones.
+        exact: after the search, also say of each correct configuration whether it is the same computation as the
+            untuned one of its variant, without a tolerance (docs/EXACT.md): ``run.exact``. Two runs in the simulator
+            for each, in this process. A difference fails no configuration.
 
     Raises:
         UnknownNameError, ArgumentError, ConfigurationError: an unknown name, nothing to tune, an empty space (the error
@@ -152,6 +156,7 @@ def tune(
         sample=sample,
         judged_on=judged_on,
         prove=prove,
+        exact=exact,
     )
     if isinstance(device, str) and device.startswith(replay.PREFIX):
         job: TuningJob = replay.job_of(device, op, cases, variants, options)

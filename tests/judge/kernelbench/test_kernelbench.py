@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from solutions import CHEATS, HONEST, NORM_SUMMED_IN, PROBLEMS
+from solutions import CHEATS, HONEST, NORM_SUMMED_IN, PROBLEMS, scale
 
 import workbench as wb
 from workbench.cli import main
@@ -201,3 +201,15 @@ def test_a_solution_for_one_size_is_not_held_to_others_at_its_own_sizes(tmp_path
     assert found.ok == full, str(found)
     told = found.verdicts[0].notes[0] if full else found.verdicts[1].message
     assert ("it is made for its sizes" in told) if full else ("wrong at input_shape[0]=" in told)
+
+
+@_TAKES_GPU_BUILD
+@pytest.mark.parametrize(
+    ("then", "answer"), [("* 4 / 4", "the same computation in 15,250"), ("+ 1e-9", "not the same")]
+)
+def test_the_launches_of_a_solution_are_repeated_on_elements(tmp_path, then, answer):
+    """Its operators too."""
+    files = written(tmp_path, "scale", scale(f"return scaled(x, self.weight) {then}"))
+    found = wb.check_kernelbench(*files, full=True, torch_compile=False, seeds=1, elsewhere=False, exact=True)
+    assert found.ok, str(found)  # a difference fails nobody
+    assert found.verdicts[0].exact.startswith(answer)

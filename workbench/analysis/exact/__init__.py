@@ -1,7 +1,7 @@
 """Exact comparison: whether two programs are the same computation, by running them on elements of a finite ring.
 
 Begin with ``agreement.py``; ``elements.py`` has the ring, ``ring.py`` the tensors that programs in torch compute with,
-``explanation.py`` the words for a difference.
+``explanation.py`` the words for a difference, ``sides.py`` the comparison of any two programs.
 docs/EXACT.md has the algebra.
 """
 
@@ -20,8 +20,11 @@ from workbench.analysis.exact.naming import ExactNames, constants_of
 from workbench.analysis.exact.operators import apply
 from workbench.analysis.exact.probing import Programs
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
+from workbench.analysis.exact.sides import DIFFERS_NOTE, Beside, Side, beside_the_first, cause_of, compared, exact_notes
 
 __all__ = [
+    "DIFFERS_NOTE",
+    "Beside",
     "ExactAnswer",
     "ExactNames",
     "Explanation",
@@ -29,9 +32,14 @@ __all__ = [
     "Part",
     "Programs",
     "RingTensor",
+    "Side",
     "agreement",
+    "beside_the_first",
+    "cause_of",
+    "compared",
     "constants_of",
     "elements",
+    "exact_notes",
     "explained",
     "opcodes_of",
     "part_of",

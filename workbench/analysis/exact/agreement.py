@@ -30,7 +30,8 @@ _LINEAR = frozenset(
         masked_fill_ copy_ zero_""",
     )
 )
-_LOGARITHMS = frozenset(["log", "log2", "log1p", "logsumexp", "log_softmax", "softplus"])
+LOGARITHMS = frozenset(["log", "log2", "log1p", "logsumexp", "log_softmax", "softplus"])
+"""Operators of torch that take a logarithm."""
 _BOUNDED = frozenset(["tanh", "sigmoid", "silu", "gelu", "softplus"])
 _EXPONENTIALS = frozenset(["exp", "exp2", "softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention"])
 _FUNCTIONS = ("ex2.", "lg2.", "tanh.", "div.", "rcp.", "sqrt.", "rsqrt.", "sin.", "cos.")
@@ -50,7 +51,7 @@ def part_of(opcodes: Iterable[str], operators: Iterable[str]) -> Part:
     opcodes, operators = set(opcodes), set(operators)
     functions = {one for one in opcodes if one.startswith(_FUNCTIONS)}
     logarithm = any(one.startswith("lg2.") for one in functions)
-    if logarithm and (not operators or operators & _LOGARITHMS):
+    if logarithm and (not operators or operators & LOGARITHMS):
         return "logarithm"
     return "P" if functions or operators - _LINEAR else "whole"
 

@@ -37,6 +37,19 @@ def elements(tensor: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(found.astype(np.int64)).view(tensor.shape)
 
 
+def floats(found: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the floats that stand for elements, as results of kernels lie in memory.
+
+    Raises ArgumentError for a dtype without a pattern for each element, such as those of eight bits.
+    """
+    if dtype not in _TYPES:
+        allowed = ", ".join(_TYPES.values())
+        raise ArgumentError("dtype", str(dtype), allowed, "Eight bits do not hold an element.")
+    content = found.contiguous().to(torch.int32).numpy().astype(np.uint16).tobytes()
+    bits = bytearray(core.exact_patterns(content, _TYPES[dtype]))
+    return torch.frombuffer(bits, dtype=dtype).view(found.shape) if bits else torch.empty(found.shape, dtype=dtype)
+
+
 class Numbers:
     """The numbers that programs in torch compute with meanwhile, and others that are taken in their place."""
 

@@ -59,7 +59,7 @@ class Replay:
     """The device of a recorded process. One lives in a process at a time, on torch's simulated device 0.
 
     A log may be run again: what it allocated and loaded is there already.
-    ``operators`` counts torch's operators that computed since it was last cleared.
+    ``operators`` counts torch's operators that computed since it was last cleared; ``call`` computes one.
     """
 
     def __init__(self) -> None:
@@ -73,6 +73,7 @@ class Replay:
         library.workbench_driver_begin_addresses(_OWN_ADDRESSES)
         torch.empty(1, device="cuda")  # makes the context current
         self.operators: Counter[str] = Counter()
+        self.call: Callable[[Any, tuple, Mapping[str, Any]], Any] = called
         self._placed: dict[int, int] = {}  # bytes of the allocations, by address
         self._reserved: set[int] = set()
         self._modules: dict[int, tuple[ctypes.c_void_p, dict[bytes, ctypes.c_void_p]]] = {}
@@ -214,7 +215,7 @@ class Replay:
         values = [self._value(one, host) for one in given]
         named = {one.name: value for one, value in zip(declared, values, strict=True) if one.kwarg_only}
         with torch.no_grad():
-            returned = overload(*values[: len(values) - len(named)], **named)
+            returned = self.call(overload, (*values[: len(values) - len(named)],), named)
         wanted = call.get("results", [])
         made = list(_tensors(returned))
         if len(made) != len(wanted):
@@ -314,6 +315,11 @@ def _operator(name: str, overload: str) -> Any:
     if space != "aten" or not torch._C._dispatch_has_kernel_for_dispatch_key(whole, "CUDA"):
         raise BadLog(f"{whole[:80]} is no operator of the device")
     return getattr(getattr(torch.ops.aten, plain), overload or "default")
+
+
+def called(operator: Any, args: tuple, named: Mapping[str, Any]) -> Any:
+    """Return the result of an operator of torch."""
+    return operator(*args, **named)
 
 
 def _tensors(returned: Any) -> Iterator[torch.Tensor]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench.analysis.exact import ExactAnswer
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.home import cache_part
 from workbench.base.kept_entries import held, trim_entries
@@ -51,6 +52,7 @@ def check_kernelbench(
     schedules: int = 0,
     sandbox: bool = False,
     prove: bool = False,
+    exact: bool = False,
 ) -> Judgement:
     """Judge a solution in KernelBench's format without trusting it; no GPU is needed, and none is used.
 
@@ -83,6 +85,8 @@ def check_kernelbench(
         elsewhere: after a solution passes, also judge it on the problem's inputs changed by each of
             `workbench.ops.declared.elsewhere.CHANGES`.
         prove: also prove the kernels of the checked launches, for all sizes that these stand for; see `check`.
+        exact: also say of a solution that passes whether it is the same computation as ``Model``, by repeating its
+            launches and operators on elements of a ring (docs/EXACT.md); it changes no outcome.
         sandbox: run the solution without network, with every file read-only and a private /tmp (bubblewrap); what it
             compiles is not kept.
 
@@ -122,7 +126,7 @@ def check_kernelbench(
         def told(stage: str, fields: Mapping[str, Any], wrong: Sequence[Mapping[str, Any]] = ()) -> None:
             tell(stage, *verdicts(fields, wrong))
 
-        fields, wrong = _tried(asked, path, processes, told, elsewhere=elsewhere, full=full)
+        fields, wrong = _tried(asked, path, processes, told, elsewhere=elsewhere, full=full, exact=exact)
         if prove:
             wrong += _proved(fields, processes[1])
             told("proved", fields)
@@ -190,6 +194,7 @@ def _tried(
     *,
     elsewhere: bool,
     full: bool,
+    exact: bool,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the fields of a solution's verdict, and those of verdicts on changed inputs."""
     trial = SolutionTrial(
@@ -200,11 +205,14 @@ def _tried(
     try:
         fields = trial.run(path, asked.answers)
         told("right", fields | {"stage_seconds": seconds})
+        first = trial
         if elsewhere:
             trial = SolutionTrial(asked.small.reference, *processes)
             with seconds.of("elsewhere"):
                 changed, wrong = _changed(asked, trial, path, must_fit=not full)
             fields |= changed
+        if exact:
+            fields |= {"exact": _exact(first, asked)}
         told("elsewhere", fields | {"stage_seconds": seconds}, wrong)
     except Failed as failure:
         fields = failure.fields
@@ -212,6 +220,13 @@ def _tried(
         outcome = {ProcessEnded: "crashed", ProcessTimeout: "timeout", BadAnswer: "invalid"}[type(error)]
         fields = {"outcome": outcome, "message": f"{trial.doing}: {error}"}
     return fields | {"stage_seconds": seconds}, wrong
+
+
+def _exact(trial: SolutionTrial, asked: AnsweredProblem) -> str:
+    try:
+        return trial.exact(asked.answers)
+    except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
+        return str(ExactAnswer.without(f"on elements of a ring {error}"))
 
 
 def _changed(

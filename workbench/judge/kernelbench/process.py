@@ -99,13 +99,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Repetition:
-    """A way to repeat a call: the records ``before`` it, whether launches are ``checked`` or do nothing (``idle``)."""
+    """A way to repeat a call: the records ``before`` it, whether launches are ``checked`` or do nothing (``idle``).
+
+    With ``exact`` kernels and operators compute on elements of a ring.
+    """
 
     called: Called
     before: tuple[bytes, ...] = ()
     checked: bool = True
     idle: bool = False
     last_warp_first: bool = False
+    exact: bool = False
 
 
 class Repeater:
@@ -127,6 +131,7 @@ class Repeater:
             "before": [*how.before, made], "call": call, "after": after, "inputs": tensors,
             "given": _rows(head.get("given"), tensors), "outputs": head.get("outputs"),
             "checked": how.checked, "idle": how.idle, "last_warp_first": how.last_warp_first,
+            "exact": how.exact,
         }  # fmt: skip
         answer = self.copy.ask(request, self._seconds)
         if "failed" in answer:

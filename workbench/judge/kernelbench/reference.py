@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from workbench.analysis.exact import RingTensor, elements, raw
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.kernelbench.problem import KernelBenchProblem, copied, init_inputs
 from workbench.judge.kernelbench.seeding import seeded
@@ -57,6 +58,21 @@ class Reference:
         wide = any(isinstance(one, torch.Tensor) and one.dtype == torch.float64 for one in inputs.values())
         with torch.no_grad():
             return copy.deepcopy(self._wide if wide else self._model)(*inputs.values())
+
+    def on_elements(self, inputs: list, used: set[str]) -> dict[str, torch.Tensor]:
+        """Return the results on elements of a ring; ``used`` collects the operators that compute."""
+        model = copy.deepcopy(self._model)
+        for module in model.modules():
+            for held in (module._parameters, module._buffers):
+                held.update({name: _ring(one, used) for name, one in held.items()})
+        with torch.no_grad():
+            returned = several_of(model(*(_ring(one, used) for one in copied(inputs))))
+        found = [raw(one) if isinstance(one, RingTensor) else elements(one) for one in returned]
+        return {f"out{index}" if len(found) > 1 else "out": one for index, one in enumerate(found)}
+
+    def drawn(self, seed: int) -> list:
+        """Draw the inputs of a seed. Raises WorkbenchError if the problem fails."""
+        return self._drawn(seed)
 
     def answer(self, seed: int) -> ReferenceAnswer:
         """Draw inputs and compute their results. Raises as `answered` does."""
@@ -168,6 +184,13 @@ class _Case:
 
 def _named(inputs: Sequence[Any]) -> dict[str, Any]:
     return {f"input{index}": value for index, value in enumerate(inputs)}
+
+
+def _ring(value: Any, used: set[str]) -> Any:
+    """Return a tensor of floats on elements; anything else as it is."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    return RingTensor.of(value, used)
 
 
 def _is_float(value: Any) -> bool:

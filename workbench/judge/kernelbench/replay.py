@@ -14,14 +14,17 @@ from typing import Any
 import torch
 
 from workbench.analysis.device_models import device_model
+from workbench.analysis.exact import opcodes_of
+from workbench.analysis.exact.device_operators import DeviceOperators
 from workbench.analysis.launches import Launches
 from workbench.analysis.watching import Watch, watch
 from workbench.base.processes.ending import limit_memory
 from workbench.base.processes.forking import Main
-from workbench.driver.records.replaying import BadLog, Replay, Unrepeatable
+from workbench.driver.records.replaying import BadLog, Replay, Unrepeatable, called
 from workbench.errors import WorkbenchError
 from workbench.judge.launching import finding_record
 from workbench.judge.proving import EFFORT, records, unproved
+from workbench.launch.sim import machine_kernel
 from workbench.ptx.findings import ORDER
 
 _POISON, _ORDINARY = 0xFF, 0x3C
@@ -87,9 +90,12 @@ class _Repeater:
 
         ``before`` are records to repeat first. Then ``inputs`` take the places ``given``, and ``call`` is timed. The
         contents are those of ``outputs`` and ``given`` behind it; last comes ``after``. With ``idle`` no launch does
-        anything; with ``checked`` all are checked; ``last_warp_first`` is as in `LaunchOptions`.
+        anything; with ``checked`` all are checked; ``last_warp_first`` is as in `LaunchOptions`. With ``exact`` all
+        compute on elements of a ring, and the head has the instructions and operators that did.
         """
         self._watch(request)
+        operators = DeviceOperators() if request["exact"] else None
+        self._replay.call = called if operators is None else operators.call
         poison = _ORDINARY if request["idle"] else _POISON
         for record in request["before"]:
             self._replay.run(record, poison)
@@ -107,17 +113,22 @@ class _Repeater:
         for row in (*request["outputs"], *request["given"]):
             frames.append(_bytes(self._replay.content(row)))
         self._replay.run(request["after"], poison)
-        return {"seconds": start.elapsed_time(end) / 1e3, "operators": dict(self._replay.operators)}
+        head = {"seconds": start.elapsed_time(end) / 1e3, "operators": dict(self._replay.operators)}
+        if operators is not None:
+            kernels = {one.kernel.key: one.kernel for one in self._launches}
+            opcodes = opcodes_of([machine_kernel(one) for one in kernels.values()])
+            head |= {"exact": {"opcodes": sorted(opcodes), "operators": sorted(operators.used)}}
+        return head
 
     def _watch(self, request: Mapping[str, Any]) -> None:
         idle = self._idle if request["idle"] else None
-        checked = request["checked"] and not request["idle"]
+        checked = request["checked"] and not request["idle"] and not request["exact"]
         watch(
             Watch(
                 self._launches, self._model, checked, trace=checked, counts=True, seconds_limit=self._seconds,
                 idle=idle, last_warp_first=request["last_warp_first"],
                 schedules=self._schedules if checked else 0,
-                seen=self._launches.seen if checked and self._proves else None,
+                seen=self._launches.seen if checked and self._proves else None, exact=request["exact"],
             )
         )  # fmt: skip
 

@@ -9,7 +9,9 @@ from typing import Any, NoReturn
 
 import torch
 
+from workbench.analysis.exact import ExactAnswer, Side, compared, elements
 from workbench.base.processes.process import BadAnswer
+from workbench.errors import WorkbenchError
 from workbench.judge.answers import failed
 from workbench.judge.kernelbench.process import Called, Candidate, Repeated, Repeater, Repetition
 from workbench.judge.kernelbench.reference import Reference, ReferenceAnswer
@@ -21,6 +23,8 @@ from workbench.ops.declared.elsewhere import CHANGES, Elsewhere
 from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.values import Check
 
+_APART = 7919
+"""Distance of the seeds of two draws."""
 _ROUNDING = 16.0
 """Ratio of an error to its bound up to which it may come from rounding, and so be there for some inputs alone."""
 
@@ -43,6 +47,7 @@ class SolutionTrial:
         self.doing = "while it was loaded"
         self._missing: list[str] = []
         self._before: tuple[bytes, ...] = ()
+        self._loaded: tuple[bytes, ...] = ()
         self._latest: Called | None = None
         self.seconds, self._told = StageSeconds(), told
 
@@ -55,7 +60,7 @@ class SolutionTrial:
         _refuse(loaded.head, self.doing)
         self._told("compiles")
         self._missing = [one for one in loaded.head.get("missing", ()) if isinstance(one, str)]
-        self._before = loaded.records[:1]
+        self._before = self._loaded = loaded.records[:1]
         worst, first = None, None
         results: list[list[torch.Tensor]] = []
         for number, answer in enumerate(answers):
@@ -107,6 +112,36 @@ class SolutionTrial:
                 wrong.append(failure.fields | named)
         return right, wrong
 
+    def exact(self, answers: Sequence[ReferenceAnswer]) -> str:
+        """Return in words whether the latest call of `run` is the same computation as the reference.
+
+        It is repeated on elements of a ring, from the loading of the solution on. After that the process that repeats
+        may not be used again: a kernel without a rule ends its device.
+        """
+        if self._latest is None or not self._loaded:
+            return str(ExactAnswer.without("no call was recorded"))
+
+        def inputs(number: int) -> list:
+            if number < len(answers):
+                return answers[number].inputs
+            return self._reference.drawn(answers[0].seed + _APART * number)
+
+        def reference(number: int, side: Side) -> dict[str, torch.Tensor]:
+            return self._reference.on_elements(inputs(number), side.operators)
+
+        def solution(number: int, side: Side) -> dict[str, torch.Tensor]:
+            self.doing = "on elements of a ring"
+            try:
+                done = self._repeated(inputs(number), answers[0], loaded=self._loaded, exact=True)
+            except Failed as failure:
+                raise WorkbenchError(failure.fields["message"].removesuffix(f", {self.doing}")) from failure
+            told = done.head.get("exact", {})
+            side.opcodes |= set(_texts(told.get("opcodes")))
+            side.operators |= set(_texts(told.get("operators")))
+            return {name: elements(one) for name, one in zip(answers[0].results, done.outputs, strict=True)}
+
+        return str(compared(Side(reference), Side(solution)))
+
     def _called(self, answer: ReferenceAnswer) -> Repeated:
         """Call the solution, and repeat the call with the inputs of an answer. Raises Failed."""
         with self.seconds.of("launches"):
@@ -143,14 +178,14 @@ class SolutionTrial:
             self._before = ()
 
     def _repeated(
-        self, inputs: Sequence[Any], answer: ReferenceAnswer, *, outputs: list | None = None, **how: bool
-    ) -> Repeated:
+        self, inputs: Sequence[Any], answer: ReferenceAnswer, *, outputs: list | None = None,
+        loaded: tuple[bytes, ...] = (), **how: bool,
+    ) -> Repeated:  # fmt: skip
         """Repeat the latest call with inputs. Raises Failed for findings, and for an input that it writes."""
         assert self._latest is not None
         types = [(answer.dtypes[name], one.shape) for name, one in answer.results.items()]
-        done = self._repeater.repeat(
-            Repetition(self._latest, self._before, **how), inputs, types if outputs is None else outputs
-        )
+        how_to = Repetition(self._latest, loaded or self._before, **how)
+        done = self._repeater.repeat(how_to, inputs, types if outputs is None else outputs)
         findings = done.head.get("findings") or []
         if findings and not how.get("idle"):
             raise _of_findings(findings, self.doing)

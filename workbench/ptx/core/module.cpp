@@ -766,6 +766,27 @@ nb::bytes exact_residues(nb::bytes values, const std::string& type) {
   throw nb::value_error("a type without elements");
 }
 
+// Returns the floats of the given type, as their bits, that stand for elements: the way back from
+// exact_residues.
+nb::bytes exact_patterns(nb::bytes residues, const std::string& type) {
+  exact::prepare();
+  constexpr u16 square = u64{exact::kOne} * exact::kOne % exact::kModulus;  // of R, modulo M
+  const auto all = [&]<class T>(std::type_identity<T>) {
+    std::vector<typename T::Bits> bits(residues.size() / sizeof(u16));
+    for (std::size_t i = 0; i < bits.size(); ++i) {
+      u16 residue;
+      std::memcpy(&residue, residues.c_str() + i * sizeof residue, sizeof residue);
+      bits[i] = T::write(exact::is_special(residue) ? residue : exact::product_of(residue, square));
+    }
+    return raw_bytes(bits);
+  };
+  if (type == "float32") return all(std::type_identity<exact::Single>{});
+  if (type == "float16") return all(std::type_identity<exact::HalfCode>{});
+  if (type == "bfloat16") return all(std::type_identity<exact::BfloatCode>{});
+  if (type == "float64") return all(std::type_identity<exact::Double>{});
+  throw nb::value_error("a type without elements");
+}
+
 // Returns a table of a function of one element, by residue, as u16; symbols are above residues.
 nb::bytes exact_function(const std::string& name) {
   exact::prepare();
@@ -982,6 +1003,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
   m.attr("EXACT_PRIMES") = nb::make_tuple(exact::kP, exact::kQ);
   m.attr("EXACT_UNDEFINED") = exact::kUndefined;
   m.def("exact_residues", &exact_residues);
+  m.def("exact_patterns", &exact_patterns);
   m.def("exact_function", &exact_function);
 }
 

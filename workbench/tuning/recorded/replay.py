@@ -51,6 +51,7 @@ MEANINGLESS = {
     "sample": ((None,), "Nothing is run; the recording answers."),
     "judged_on": ((None,), "Nothing is run; the recording answers."),
     "prove": ((False,), "Nothing is compiled; the recording answers."),
+    "exact": ((False,), "Nothing is run; the recording answers."),
 }
 """Options of `tune` without meaning in a replay: the values that are allowed, and the reason to refuse others."""
 

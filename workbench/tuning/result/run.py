@@ -37,7 +37,8 @@ class TuningRun(TuningResult, Tabular):
         """One plain dictionary per trial, in order; times are in microseconds, named measured or predicted."""
         from workbench.tuning.result.summary import row_of
 
-        return [row_of(trial) for trial in self.trials]
+        answers = (None if one is None else str(one) for one in self.exact or (None,) * len(self.trials))
+        return [row_of(trial) | {"exact": one} for trial, one in zip(self.trials, answers, strict=True)]
 
     def to_json(self) -> str:
         """Return the best configuration, the counts and the rows as JSON; see `workbench.base.documents`."""
@@ -72,7 +73,7 @@ class TuningRun(TuningResult, Tabular):
         """Return the rows as a pandas DataFrame, each tunable also in a column of its own. Needs pandas (``[lab]``)."""
         from workbench.tuning.result.summary import frame_of
 
-        return frame_of(self)
+        return frame_of(self.rows)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot the time of every correct configuration by rank, one colour and marker per variant. Needs matplotlib."""

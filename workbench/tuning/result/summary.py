@@ -84,7 +84,7 @@ def sorted_trials(run: TuningResult) -> list[Trial]:
 _PLAIN = {"outcome": "ok", "conflicts": "0", "spill": "0"}
 """Values that are left out of a table if all of its trials have them."""
 _OUTCOME_WIDTH, _MESSAGE_WIDTH = 32, 200
-_LEFT = ("case", "outcome", "bound by")
+_LEFT = ("case", "outcome", "bound by", "exact")
 
 
 def _facts(trial: Trial, time: str) -> dict[str, str]:
@@ -136,6 +136,8 @@ class _Grid:
 def _grid(run: TuningResult, variant: AnyVariant, most: int | None = None) -> _Grid:
     trials = [trial for trial in sorted_trials(run) if trial.variant == variant.name][:most]
     facts = [_facts(trial, "measured" if run.model is None else "predicted") for trial in trials]
+    for trial, cells in zip(trials, facts, strict=True):
+        cells["exact"] = answer.brief if (answer := run.exact_of(trial)) else ""
     names = list(facts[0]) if facts else []
     plain = alike(names, [list(one.values()) for one in facts], _PLAIN)
     kept = [name for name in names if name not in plain and any(one[name] for one in facts)]
@@ -227,6 +229,7 @@ def text_of(run: TuningResult) -> str:
     if run.table_path:
         changed = f"{run.recorded} changed" if run.recorded else "nothing to change"
         lines.append(f"tuned table {run.table_path}: {changed}")
+    lines += _exact_lines(run)
     lines += run.notes
     if run.interrupted:
         lines.append(run.how_to_go_on)
@@ -250,9 +253,9 @@ def tables_of(run: TuningResult, rows: int = _HTML_ROWS) -> list[Table]:
     return out
 
 
-def frame_of(run: TuningResult) -> pandas.DataFrame:
+def frame_of(rows: Iterable[dict]) -> pandas.DataFrame:
     """Return the rows as a DataFrame; each tunable has a column of its own beside ``config``."""
-    return data_frame({**row, **row["config"]} for row in map(row_of, run.trials))
+    return data_frame({**row, **row["config"]} for row in rows)
 
 
 def plot(run: TuningResult, ax: Axes | None = None) -> Axes:
@@ -296,6 +299,21 @@ def _by_case(run: TuningResult) -> list[Table]:
         rows.append((fastest.case, configuration, _format(_micro(fastest.seconds), ",.2f"), *there))
     title = "the fastest configuration of each case, and what the best single one costs there:"
     return [Table(("case", "fastest", "µs", "single best µs", "cost"), rows, "llrrr", title=title)]
+
+
+def _exact_lines(run: TuningResult) -> list[str]:
+    """Return how many configurations are the same computation, and the first of those that differ or have no answer."""
+    if not run.exact:
+        return []
+    from workbench.analysis.exact import DIFFERS_NOTE
+
+    found = [(trial, one) for trial, one in zip(run.trials, run.exact, strict=True) if one is not None and one.answer]
+    lines = []
+    for same, words in ((True, "the same computation"), (False, "differ"), (None, "have no answer")):
+        told = [f"{trial.variant} {trial.config_text}, {one}" for trial, one in found if one.same is same]
+        lines += [f"exact: {len(told)} of {len(found)} {words}; first {one}" for one in told[:1]]
+        lines += [DIFFERS_NOTE] * bool(told and same is False)
+    return lines
 
 
 def _nothing(run: TuningResult) -> str:

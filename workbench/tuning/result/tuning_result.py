@@ -15,6 +15,7 @@ from workbench.analysis.device_models import DeviceModel, placed
 from workbench.base.trials.trial import OUTCOMES, Trial, canonical, geometric_mean, median_error
 
 if TYPE_CHECKING:
+    from workbench.analysis.exact import Beside
     from workbench.ops.variant import Config
     from workbench.tuning.recorded.replayed import AnyCase, AnyDevice, AnyOp, AnyVariant
     from workbench.tuning.search.space import Space
@@ -109,6 +110,8 @@ class TuningResult:
     recorded: int = 0
     scouted: int = 0
     apart: tuple[Trial, ...] = ()
+    exact: tuple[Beside | None, ...] = ()
+    """For each trial, its answer of exact comparison, None for one that is not correct; empty where none was asked."""
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
@@ -183,6 +186,14 @@ class TuningResult:
         """Number of trials by outcome, for the outcomes that occurred."""
         counts = Counter(trial.outcome for trial in self.trials)
         return {outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]}
+
+    def exact_of(self, trial: Trial) -> Beside | None:
+        """Return the answer of exact comparison for a trial; None for one that is not correct, or was not compared."""
+        return self._answers.get(id(trial))
+
+    @cached_property
+    def _answers(self) -> dict[int, Beside | None]:
+        return {id(trial): one for trial, one in zip(self.trials, self.exact, strict=False)}
 
     # -- showing ------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,9 @@ def scoutings(job: TuningJob) -> tuple[Scouting, ...]:
     counted_for = device_model() if on_gpu else job.model
     device = Simulator(arch=counted_for.arch) if on_gpu else job.device
     model = calibrated_model(job.model) if on_gpu else job.model
-    options = dataclasses.replace(job.options, strategy=search.exhaustive, budget=Budget(), record=False, prove=False)
+    options = dataclasses.replace(
+        job.options, strategy=search.exhaustive, budget=Budget(), record=False, prove=False, exact=False
+    )
     found = []
     for variant, space in job.spaces.items():
         cases = job.cases if on_gpu else (smaller_case(job.op, variant, job.cases, device.arch),)
