@@ -334,14 +334,13 @@ void prepare() {
   std::call_once(once, [] {
     static Tables made;
     tables = &made;
-    for (u32 e = 0; e < 256; ++e) {  // e as in the bits of an f32, for a whole mantissa
-      const u32 unit = two_to((e ? static_cast<int>(e) : 1) - 150);
-      // One more R, as the mantissa that these multiply is a plain number.
-      made.scale[e] = to_code(to_code(unit));
-      made.scale_of_high[e] = to_code(to_code(u64{unit} * kCodes));
-    }
+    // The exponent's lower bits are 0 for 2^-31; one more R, as what these multiply are plain
+    // numbers.
+    for (int n = 0; n < 5; ++n) made.unit[n] = to_code(to_code(to_code(two_to(16 * n - 54))));
     make_formats(made);
     for (u32 code = 0; code < kModulus; ++code) made.turns[code] = turns(static_cast<u16>(code));
+    for (u32 code = 0; code < kModulus; ++code)
+      made.below_zero[code] = made.to_half[code] >> 15 ? 1 : 0;
     make_order(made);
     make_functions(made);
   });

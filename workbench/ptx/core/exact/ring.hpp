@@ -65,7 +65,8 @@ struct Tables {
   u16 inverse[kCodes], root[kCodes], inverse_root[kCodes];
   u16 power_of_two[kCodes], logarithm[kCodes], hyperbolic_tangent[kCodes];
   u16 sine[kCodes], cosine[kCodes];
-  u16 scale[256], scale_of_high[256];  // of the lower 16 and the upper 8 bits of an f32's mantissa
+  u16 unit[5];            // of an f32's mantissa: 2^(16 n - 54), and R once more
+  u8 below_zero[kCodes];  // whether the f16 pattern has a sign
 };
 
 // The tables; made once, by prepare().
@@ -84,16 +85,18 @@ u16 code_of(u32 bits);
 // Whether a positive number may be one of the constants that stand for what they are meant to be:
 // 1 / n, the root of n, 1 / that root, ln(2), and log2(e) times a short number or 1 / a root, for
 // whole n. Some that are none pass.
-inline bool may_be_meant(f32 value) {
-  const auto near_whole = [](f32 x, f32 most) {
+inline u32 may_be_meant(f32 value) {
+  const auto near_whole = [](f32 x, f32 most) -> u32 {
     const f32 whole = std::rint(x);
-    return std::fabs(x - whole) <= 8e-7f * whole && whole >= 2 && whole <= most;
+    return (std::fabs(x - whole) <= 1e-6f * whole ? 1u : 0u) & (whole >= 2 ? 1u : 0u) &
+           (whole <= most ? 1u : 0u);
   };
-  const f32 square = value * value, scale = value * 0.693147182f;
-  const bool brief = ((bits_as<u32>(scale) + 4) & 0x7fff) <= 8;
-  const bool ln2 = std::fabs(value - 0.693147182f) < 1e-7f;
-  return ln2 || near_whole(1.0f / value, 65535) || near_whole(square, 65535) ||
-         near_whole(1.0f / square, 65535) || near_whole(1.0f / (scale * scale), 1024) || brief;
+  const f32 divisor = 1 / value, square = value * value, scale = value * 0.693147182f;
+  const f32 divisor_of_square = divisor * divisor;
+  const u32 brief = ((bits_as<u32>(scale) + 4) & 0x7fff) <= 8 ? 1 : 0;
+  const u32 ln2 = std::fabs(value - 0.693147182f) < 1e-7f ? 1 : 0;
+  return ln2 | brief | near_whole(divisor, 65535) | near_whole(square, 65535) |
+         near_whole(divisor_of_square, 65535) | near_whole(divisor_of_square * 2.08136898f, 1024);
 }
 
 }  // namespace workbench::ptx::exact
