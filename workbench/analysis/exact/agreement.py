@@ -179,4 +179,4 @@ def _same(found: torch.Tensor, wanted: torch.Tensor, part: Part) -> tuple[torch.
 
 def opcodes_of(kernels: Sequence[object]) -> set[str]:
     """Return the names of the machine's instructions in kernels of the machine."""
-    return {step.form.opcode.name for kernel in kernels for step in kernel.decoded.code}  # type: ignore[attr-defined]
+    return {step.form.opcode.name for kernel in kernels for step in kernel.for_exact.decoded.code}  # type: ignore[attr-defined]
