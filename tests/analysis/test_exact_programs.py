@@ -26,7 +26,7 @@ from workbench.analysis.exact import (
     roundings_of,
     unseen_by,
 )
-from workbench.analysis.exact.elements import MODULUS, UNDEFINED, P, Q
+from workbench.analysis.exact.elements import MODULUS, NOTHING, UNDEFINED, P, Q
 from workbench.errors import KernelFault
 from workbench.launch.sim import Simulator, machine_kernel
 from workbench.toolchain import compile_cuda_module, compile_triton
@@ -242,6 +242,13 @@ def test_undefined_elements_are_not_compared() -> None:
     assert (found.compared, found.elements) == (2, 3)
     most = (made(UNDEFINED, UNDEFINED, 3), made(1, 2, 3))
     assert agreement(iter([most, most])).same is None
+
+
+def test_what_the_reference_does_not_write_must_not_be_written() -> None:
+    wanted = made(NOTHING, NOTHING, 3)
+    assert agreement(iter([(made(NOTHING, UNDEFINED, 3), wanted)] * 2)).same
+    found = agreement(iter([(made(NOTHING, 2, 3), wanted)] * 2))
+    assert "one element differs, first out[1]" in str(found)
 
 
 def test_a_difference_behind_a_rounding_is_no_answer() -> None:

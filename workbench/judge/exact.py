@@ -14,6 +14,7 @@ import torch
 from workbench.analysis.exact import (
     ExactAnswer,
     NoExactRule,
+    OnElements,
     RingTensor,
     agreement,
     elements,
@@ -48,10 +49,13 @@ class Sides:
     def reference(self, case: Any, used: set[str]) -> dict[str, torch.Tensor]:
         """Return the reference's results on elements, by name; ``used`` collects the operators that compute."""
         if isinstance(case, DeclaredCase):
-            return _of_declared(case, used)
+            with OnElements(used):
+                return _of_declared(case, used)
         if self.formula is None:
             raise NoExactRule("the op has no variant in plain torch")
-        return _of_formula(self.formula, self.problem, case.inputs(self.problem), used)
+        tensors = case.inputs(self.problem)
+        with OnElements(used):
+            return _of_formula(self.formula, self.problem, tensors, used)
 
 
 def exact_answer(cases: Sequence[Any], sides: Sides) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from workbench.ptx.float_bits import exponents_in
 from workbench.ptx.instruction import split_operands
 from workbench.ptx.parse import ParsedModule, Statement
 
@@ -231,8 +232,14 @@ _ERF = ("sin.approx.f32 {0}, {x}", "cos.approx.f32 {0}, {0}")
 
 
 def with_functions(module: ParsedModule, statements: Sequence[Statement]) -> str:
-    """Return a module's PTX with the functions of the library put back. Lines keep their numbers."""
+    """Return a module's PTX with the functions of the library put back. Lines keep their numbers.
+
+    A power of two that is taken from a float by a mask becomes 32: programs divide by it and multiply by it again, so
+    that any will do.
+    """
     source, found = module.source, functions_in(statements)
+    for one in exponents_in(statements):
+        found.setdefault(one.start, f"mov.b32 {split_operands(one.operands)[0]}, 0f42000000;")
     pieces, position = [], 0
     for start in sorted(found):
         end = module.text.index(";", start) + 1

@@ -14,12 +14,13 @@ from workbench.analysis.exact.agreement import (
     unseen_by,
 )
 from workbench.analysis.exact.elements import elements
-from workbench.analysis.exact.operators import apply
+from workbench.analysis.exact.operators import OnElements, apply
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
 
 __all__ = [
     "ExactAnswer",
     "NoExactRule",
+    "OnElements",
     "Part",
     "RingTensor",
     "agreement",

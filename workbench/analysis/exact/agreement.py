@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from workbench.analysis.exact.elements import MODULUS, P, Q
+from workbench.analysis.exact.elements import MODULUS, NOTHING, UNDEFINED, P, Q
 
 Results = Mapping[str, torch.Tensor]
 """Elements of each output by name."""
@@ -162,11 +162,14 @@ class _Look:
 
 
 def _same(found: torch.Tensor, wanted: torch.Tensor, part: Part) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return which elements are equal, and which are defined on both sides."""
-    undefined = MODULUS + 4
-    defined = (found < undefined) & (wanted < undefined)
+    """Return which elements are equal, and which are compared: those that are defined on both sides.
+
+    Where the second has nothing, as in memory that it does not write, the first must not have a number.
+    """
+    nothing = wanted == NOTHING
+    defined = ((found < UNDEFINED) & (wanted < UNDEFINED)) | nothing
     symbols = (found >= MODULUS) | (wanted >= MODULUS)
-    equal = found == wanted
+    equal = (found == wanted) | (nothing & (found >= UNDEFINED))
     if part != "whole":
         equal |= ~symbols & (found % P == wanted % P)
     if part == "logarithm" and not bool((equal | ~defined).all()):

@@ -11,6 +11,7 @@ import torch
 from workbench.analysis.exact import formulas
 from workbench.analysis.exact.elements import (
     MODULUS,
+    UNDEFINED,
     add,
     element_of,
     elements,
@@ -358,6 +359,9 @@ class _Rules(OperatorCall):
 
     def div_(self, *args: Any) -> RingTensor:
         return self.div(*args)
+
+    def isnan(self, x: Any) -> torch.Tensor:
+        return self.read(x) >= UNDEFINED
 
     def eq(self, a: Any, b: Any) -> torch.Tensor:
         return self._ranks(a) == self._ranks(b)

@@ -6,7 +6,8 @@
 // narrowing changes nothing.
 //
 // A code stands for an element in 16 bits: c * R mod M with R = 2^16 (Montgomery's form), and above
-// M the symbols that absorb: infinities, numbers that are huge but finite, "undefined".
+// M the symbols that absorb: infinities, numbers that are huge but finite, "undefined". All from
+// "undefined" on make what is computed of them undefined.
 #pragma once
 #include <cmath>
 
@@ -16,7 +17,8 @@ namespace workbench::ptx::exact {
 
 constexpr u32 kP = 359, kQ = 179, kModulus = kP * kQ;  // 64,261
 constexpr u16 kMinusInfinity = kModulus, kPlusInfinity = kModulus + 1, kLow = kModulus + 2,
-              kHigh = kModulus + 3, kUndefined = kModulus + 4;
+              kHigh = kModulus + 3, kUndefined = kModulus + 4,
+              kNothing = kModulus + 5;  // a NaN that no instruction made: memory that nobody wrote
 constexpr u32 kCodes = 65536;
 constexpr u16 kOne = kCodes - kModulus;  // R mod M
 
