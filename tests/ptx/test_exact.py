@@ -338,7 +338,8 @@ def test_whole_numbers_made_by_a_constant_exponent(text: str) -> None:
 
 def test_a_power_of_two_that_is_taken_out() -> None:
     a = drawn("f32", 16)
-    text = "mul.f32 {d0}, {s0}, {s0}; and.b32 %r62, {d0}, 0x7f800000; div.rn.f32 {d0}, {s0}, %r62; mul.f32 {d0}, {d0}, %r62;"
+    text = "mul.f32 {d0}, {s0}, {s0}; and.b32 %r62, {d0}, 0x7f800000;"
+    text += "div.rn.f32 {d0}, {s0}, %r62; mul.f32 {d0}, {d0}, %r62;"
     [out] = run_lanes(text, ["f32"], ["f32"], [a], exact=True)
     known = elements(a, "f32") < UNDEFINED
     assert torch.equal(elements(out, "f32")[known], elements(a, "f32")[known])

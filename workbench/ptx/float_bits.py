@@ -13,7 +13,7 @@ from typing import NamedTuple
 from workbench.ptx.instruction import split_operands
 from workbench.ptx.parse import Statement
 
-_NAME = re.compile(r"%[\w$]+")
+_NAME = re.compile(r"(?<![\w$%.])[%A-Za-z_$][\w$]*")
 _FLOAT = re.compile(r"\.(f16|bf16|tf32|f32|f64)(x2)?(\.|$)")
 _INTEGER = re.compile(r"\.[sub](8|16|32|64)(x2)?$")
 _COMPUTES = frozenset(
@@ -44,12 +44,14 @@ _COUNTS = frozenset(
 def uses_of_bits(statements: Sequence[Statement]) -> dict[int, str]:
     """Return what a statement does with the bits of floats, by the statement's offset in the PTX."""
     parsed = [_Parsed.of(one) for one in statements]
-    results, made = _results(parsed), _made(parsed)
+    results, made, units = _results(parsed), _made(parsed), _units_and_a_bit(parsed)
     found = {}
     for one in parsed:
         reason = _reason(one, results)
         if not reason and _is_arithmetic(one) and any(made.get(name, one.kind) != one.kind for name in one.read):
             reason = "computes with a float made of an integer's bits"
+        if not reason and one.head == "mul" and one.kind == "f16" and not units.isdisjoint(one.read):
+            reason = "multiplies by a power of two and a last bit, so as to round"
         if reason:
             found[one.start] = reason
     return found
@@ -148,6 +150,17 @@ def _made(parsed: Sequence[_Parsed]) -> dict[str, str]:
         sources = [found[name] for name in one.read if name in found] if one.head == "mov" else []
         if sources:
             found.update(dict.fromkeys(one.written, sources[0]))
+    return found
+
+
+def _units_and_a_bit(parsed: Sequence[_Parsed]) -> set[str]:
+    """Return the registers that hold 2^n and the last bit of an f16, or two of them."""
+    found: set[str] = set()
+    for one in parsed:
+        if one.head == "mov":
+            halves = {half for bits in one.constants for half in (bits & 0xFFFF, bits >> 16 or bits & 0xFFFF)}
+            if any(half & 0x3FF == 1 and half >> 10 for half in halves) or not found.isdisjoint(one.read):
+                found.update(one.written)
     return found
 
 

@@ -104,9 +104,13 @@ class _Functions:
         self.found[one.start] = " ".join(f"{guard}{text.format(*one.operands)};" for text in instructions)
 
     def call(self, one: _One, x: str, *instructions: str) -> None:
-        """Replace a statement by instructions that make its result, {0}, of a register that still holds its value."""
-        made = self.of.get(x, [])
-        if all(other.place < one.place for other in made) or len(made) == 1:
+        """Replace a statement by instructions that make its result, {0}, of a register {x}.
+
+        The register must still hold what it held when the statement's other operands were made.
+        """
+        before = [other.place for name in one.operands[1:] if name != x for other in self.of.get(name, [])]
+        since = max((place for place in before if place < one.place), default=one.place)
+        if since < one.place and not any(since <= other.place < one.place for other in self.of.get(x, [])):
             self.replace(one, *(text.replace("{x}", x) for text in instructions))
 
     # ---- powers of two

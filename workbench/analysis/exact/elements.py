@@ -1,7 +1,8 @@
 """Elements of the ring that floats stand for, and arithmetic on tensors of them.
 
 An element is a residue modulo ``MODULUS`` = P * Q, in int64. Symbols are above: infinities, numbers that are huge but
-finite, "undefined", and "nothing", which is a NaN that no computation made. The core defines which residue a float is, and all functions of one element.
+finite, "undefined", and "nothing", which is a NaN that no computation made. The core defines which residue a float is,
+and all functions of one element.
 """
 
 from __future__ import annotations

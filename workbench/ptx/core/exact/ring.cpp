@@ -99,12 +99,12 @@ struct Format {
   void assign_symbols() {
     const u16 top = infinity();
     for (u32 pattern = top + 1u; pattern < 0x8000; ++pattern)
-      code_of[pattern] = code_of[pattern | 0x8000] = kUndefined;
+      code_of[pattern] = code_of[pattern | 0x8000] = kNothing;
+    code_of[0x7fff] = kUndefined;
     const auto symbol = [&](u16 pattern, u16 plus, u16 minus) {
       code_of[pattern] = plus, code_of[pattern | 0x8000] = minus;
       pattern_of[plus] = pattern, pattern_of[minus] = pattern | 0x8000;
     };
-    code_of[quiet()] = code_of[quiet() | 0x8000] = code_of[0xffff] = kNothing;
     symbol(top, kPlusInfinity, kMinusInfinity);
     symbol(static_cast<u16>(top - 1), kHigh, kLow);
     for (u32 code = kUndefined; code < kCodes; ++code) pattern_of[code] = 0x7fff;
@@ -345,7 +345,7 @@ u32 special_bits_of(u16 code) {
     case kLow: return 0xff61b1e7u;
     case kHigh: return 0x7f61b1e7u;
     case kNothing: return 0x7fc00000u;
-    default: return is_special(code) ? 0x7fffffffu : bits_of(code);
+    default: return is_special(code) ? kUndefinedBits : bits_of(code);
   }
 }
 
@@ -357,8 +357,8 @@ u16 code_of(u32 bits) {
     const u16 code = static_cast<u16>(size);
     return is_special(code) ? kUndefined : with_sign(code);
   }
-  if (size > 0x7f800000u) return bits == 0x7fffffffu ? kUndefined : kNothing;
   if (!(size & 0xffff)) return tables->of_bfloat[bits >> 16];
+  if (size > 0x7f800000u) return size == kUndefinedBits ? kUndefined : kNothing;
   if (size >= 0x4e800000u) return minus ? kLow : kHigh;  // from 2^30 on, with many digits
   const f32 value = bits_as<f32>(size);
   const u16 code = dyadic(value);

@@ -78,7 +78,7 @@ void prepare();
 // ---- f32 in a register. A result is a NaN with the code in its lower half, so that a float
 // instruction that knows nothing of elements cannot turn it into a number; zero is zero.
 
-constexpr u32 kMark = 0x7fa50000u, kMarked = 0x7fff0000u;
+constexpr u32 kMark = 0x7fa50000u, kMarked = 0x7fff0000u, kUndefinedBits = 0x7fa4ffffu;
 
 inline u32 bits_of(u16 code) { return code ? kMark | code : 0; }
 u32 special_bits_of(u16 code);
