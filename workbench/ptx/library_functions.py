@@ -207,17 +207,17 @@ class _Functions:
             if size is not None and self.float(one.operands[2]) == _ERF_IS_FAR:
                 self.erf_of.add(self.origin(size.operands[1]))
         for one in self.all:
+            sign = None
             if one.head == "copysign":
-                x, size = one.operands[1], one.operands[2]
-            elif one.head == "or" and (sign := self.made(one.operands[1], "and")):
-                if self.integer(sign.operands[2]) != _SIGN:
-                    continue
-                x, size = sign.operands[1], one.operands[2]
+                x = one.operands[1]
             else:
-                continue
-            if function := self._with_sign(self.origin(x), size):
+                sign = self.made(one.operands[1], "and") if one.head == "or" else None
+                if sign is None or self.integer(sign.operands[2]) != _SIGN:
+                    continue
+                x = sign.operands[1]
+            if function := self._with_sign(self.origin(x), one.operands[2]):
                 self.call(one, x, *function)
-                if one.head == "or" and one.start in self.found:
+                if sign is not None and one.start in self.found:
                     self.replace(sign, "mov.b32 {0}, 0")
 
     def _with_sign(self, x: str, size: str) -> Sequence[str]:
