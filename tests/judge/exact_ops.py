@@ -1,6 +1,6 @@
 """A row softmax in float16 with three right variants: the formula, one with a small term too much, one with `expf`.
 
-Exact comparison has no rule for what libdevice makes of `expf`.
+Exact comparison knows what libdevice makes of `expf`.
 """
 
 from __future__ import annotations

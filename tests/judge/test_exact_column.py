@@ -19,7 +19,7 @@ def test_the_answer_stands_beside_a_right_verdict() -> None:
     answers = {one.variant: one.exact for one in found}
     assert answers["same"].startswith("the same computation in 210 of 210 elements (2 draws")
     assert answers["eps"].startswith("not the same computation: 210 elements differ, first out[0, 0]")
-    assert answers["library"].startswith("no answer: it ")
+    assert answers["library"] == answers["same"]
     assert f"exact: {answers['same']}" in str(found)
     assert Judgement.from_dict(json.loads(found.to_json())) == found
 
@@ -46,7 +46,7 @@ def test_whole_numbers_are_not_compared() -> None:
     [
         ("cuda_partitioned", {"kv_cache_dtype": "fp8_e4m3", "scales": "tensor"}, "the same computation in 512 of 512"),
         ("cuda_partitioned", {"kv_cache_dtype": "int8"}, "no answer: it computes with a float made of an integer's"),
-        ("cuda_scaled_groups", {"kv_cache_dtype": "nvfp4"}, "computes with the bytes of key_cache as plain numbers"),
+        ("cuda_scaled_groups", {"kv_cache_dtype": "nvfp4"}, "the same computation in 512 of 512"),
         ("cuda_grouped_mma", {"soft_cap": 30.0}, "; not seen: what lies before tanh where an exponential follows"),
     ],
 )

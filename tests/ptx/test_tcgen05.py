@@ -16,6 +16,8 @@ from test_sparse import ASCENDING, chosen, expanded
 from test_wgmma import CHUNKS, offsets
 
 from workbench import ptx
+from workbench.analysis.exact.elements import MODULUS
+from workbench.analysis.exact.elements import elements as of_ring
 from workbench.errors import KernelFault, UnsupportedInstructionError
 from workbench.ptx.tensor_map import TensorMap
 
@@ -152,6 +154,7 @@ def run(
     d: np.ndarray,
     scales: Sequence[np.ndarray],
     nibbles: np.ndarray | None = None,
+    launches: Sequence[dict] = ({"checks": True}, {}),
 ) -> np.ndarray:
     """Columns of tensor memory after a product, [blocks][columns][lanes], for the bytes of A and B and D's words."""
     size, blocks = {"f16": 2, "tf32": 4}.get(case.kind, 1), 1 + case.pair
@@ -180,7 +183,7 @@ def run(
     a_offsets = leading_and_stride(case.mode_a or 0, case.transposed_a, size)
     b_offsets = leading_and_stride(case.mode_b, case.transposed_b, size, 2 + 2 * case.sparse)
     kernel = ptx.Program.from_text(case.text(*zip(a_offsets, b_offsets, strict=True)))["tile_product"]
-    for options in ({"checks": True}, {}):
+    for options in launches:
         report = kernel.launch(blocks, 128, [np.concatenate(given), out], cluster=blocks, **options)
         assert report.findings == []
     return out
@@ -231,6 +234,14 @@ def test_every_product(case: Tcgen05) -> None:
         kept[i // 4, i % 4 * 32 : i % 4 * 32 + 32] = [mask >> bit & 1 for bit in range(32)]
     expected[block, column, lane] = np.where(kept[block, lane], cells[block, column, lane], as_words(want))
     np.testing.assert_array_equal(run(case, a_bytes, b_bytes, cells, scales, nibbles), expected)
+    if (
+        case.sums != "s32" and case.kind != "tf32"
+    ):  # the same on elements of a ring, of which these numbers are what they are
+        found = run(case, a_bytes, b_bytes, cells, scales, nibbles, [{"exact": True}])[block, column, lane]
+        bits = torch.from_numpy(found.astype(np.uint16 if kind is np.float16 else np.uint32).view(kind))
+        wanted = (want * 2**20).astype(np.int64) % MODULUS * pow(2**20, -1, MODULUS) % MODULUS
+        used = ~kept[block, lane]
+        np.testing.assert_array_equal(of_ring(bits).numpy()[used], wanted[used])
 
 
 SHAPES = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}  # registers of .x1

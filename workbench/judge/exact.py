@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 
@@ -25,7 +25,6 @@ from workbench.analysis.exact import (
     explained,
     opcodes_of,
     part_of,
-    raw,
     roundings_of,
     unseen_by,
 )
@@ -33,6 +32,7 @@ from workbench.base.busy import OwnDeadline
 from workbench.errors import WorkbenchError
 from workbench.judge.launching import Failed, RunOrder
 from workbench.ops.declared.case import DeclaredCase
+from workbench.ops.exact_runs import bytes_of, drawn, is_float, results_of_formula, results_of_reference
 from workbench.ops.tensors.inputs import Input
 from workbench.ops.tensors.run_tensors import place_of
 from workbench.ops.variant import TorchVariant
@@ -64,18 +64,18 @@ class Sides:
     ) -> dict[str, torch.Tensor]:
         """Return the reference's results on elements, by name; ``used`` collects the operators that compute."""
         if isinstance(case, DeclaredCase):
-            return _of_declared(case, used, replaced)
+            return results_of_reference(case, used, replaced)
         if self.formula is None:
             raise NoExactRule("the op has no variant in plain torch")
-        return _of_formula(self.formula, self.problem, case.inputs(self.problem), used, replaced)
+        return results_of_formula(self.formula, self.problem, case.inputs(self.problem), used, replaced)
 
     def inputs(self, case: Any) -> dict[str, torch.Tensor]:
         """Return the floats among a case's inputs, by name."""
         if isinstance(case, DeclaredCase):
-            return {name: one for name, one in case.arguments().items() if _is_float(one)}
+            return {name: one for name, one in case.arguments().items() if is_float(one)}
         tensors = case.inputs(self.problem)
         judged = {place_of(one)[0] for one in tensors.judged().values()}
-        return {name: one for name, one in vars(tensors).items() if _is_float(one) and place_of(one)[0] not in judged}
+        return {name: one for name, one in vars(tensors).items() if is_float(one) and place_of(one)[0] not in judged}
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def exact_answer(cases: Sequence[Any], sides: Sides) -> InWords:
         opcodes = opcodes_of(sides.kernels)
         part, three = part_of(opcodes, used), _three(cases)
         found = agreement(_draws(three, sides, wanted), part, roundings_of(opcodes))
-        packed = [] if isinstance(cases[0], DeclaredCase) else _bytes_of(cases[0].inputs(sides.problem))
+        packed = [] if isinstance(cases[0], DeclaredCase) else bytes_of(cases[0].inputs(sides.problem))
         if found.same is False and packed:
             reason = f"results differ, and the reference computes with the bytes of {packed[0]} as plain numbers"
             found = ExactAnswer.without(reason)
@@ -119,7 +119,7 @@ def _difference(cases: Sequence[Any], sides: Sides, part: Part) -> Explanation:
     """Return a difference in words; the cause where there are none."""
     case = cases[0]
     programs = Programs(
-        lambda given: {name: elements(one) for name, one in sides.run(case, given).items() if _is_float(one)},
+        lambda given: {name: elements(one) for name, one in sides.run(case, given).items() if is_float(one)},
         lambda given: sides.reference(case, set(), given),
         _LAUNCHES,
         OwnDeadline(sides.seconds),
@@ -140,15 +140,6 @@ def _names(case: Any, constants: Sequence[float]) -> ExactNames:
     )
 
 
-def _is_float(value: object) -> TypeGuard[torch.Tensor]:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-def _bytes_of(tensors: Any) -> list[str]:
-    """Return the names of tensors of bytes, whose numbers, such as NVFP4's, a reference makes of parts of a byte."""
-    return [name for name, one in vars(tensors).items() if isinstance(one, torch.Tensor) and one.dtype == torch.uint8]
-
-
 def _cause(message: str) -> str:
     _, _, cause = message.partition("no answer of exact comparison: ")
     return cause or message
@@ -156,8 +147,7 @@ def _cause(message: str) -> str:
 
 def _three(cases: Sequence[Any]) -> list[Any]:
     """Return three cases that differ in their seeds."""
-    more = (cases[0].override(seed=cases[0].seed + 7919 * (number + 1)) for number in range(len(cases), 3))
-    return [*cases[:3], *more]
+    return [*cases[:3], *(drawn(cases[0], number + 1) for number in range(len(cases), 3))]
 
 
 def _draws(
@@ -168,32 +158,3 @@ def _draws(
         wanted = first if number == 0 else sides.reference(case, set())
         found = sides.run(case, {})
         yield {name: elements(found[name]) for name in wanted}, wanted
-
-
-def _of_declared(case: DeclaredCase, used: set[str], replaced: Mapping[str, RingTensor]) -> dict[str, torch.Tensor]:
-    given = {
-        name: replaced[name] if name in replaced else RingTensor.of(one, used) if _is_float(one) else one
-        for name, one in case.arguments().items()
-    }
-    answer = case.contract.answer(given, exact=False)
-    return {name: raw(one) if isinstance(one, RingTensor) else elements(one) for name, one in answer.items()}
-
-
-def _of_formula(
-    formula: TorchVariant, problem: Any, tensors: Any, used: set[str], replaced: Mapping[str, RingTensor]
-) -> dict[str, torch.Tensor]:
-    judged = {place_of(one)[0] for one in tensors.judged().values()}
-    made: dict[tuple, RingTensor] = {}  # fields may be one tensor
-    outputs: dict[str, RingTensor] = {}
-    for name, one in vars(tensors).items():
-        if _is_float(one):
-            place = place_of(one)
-            ring = replaced[name] if name in replaced else RingTensor.of(one, used)
-            ring = made.setdefault((place, one.shape, one.stride()), ring)
-            setattr(tensors, name, ring)
-            if place[0] in judged and all(ring is not other for other in outputs.values()):
-                outputs[name] = ring
-    if not outputs:
-        raise NoExactRule("its outputs are no floats")
-    formula.compute(problem, tensors)
-    return {name: raw(one) for name, one in outputs.items()}

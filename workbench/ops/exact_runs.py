@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeGuard
 
 import torch
 
-from workbench.analysis.exact import Beside, NoExactRule, RingTensor, Side, beside_the_first, elements, opcodes_of, raw
+from workbench.analysis.exact import (
+    Beside,
+    NoExactRule,
+    OnElements,
+    RingTensor,
+    Side,
+    beside_the_first,
+    elements,
+    opcodes_of,
+    raw,
+)
 from workbench.base.trials.trial import Trial
 from workbench.launch import devices
 from workbench.launch.sim import machine_kernel
@@ -76,18 +87,30 @@ def _of_torch(variant: TorchVariant, config: Config, case: Any, side: Side) -> O
     return results_of_formula(variant, problem, tensors, side.operators)
 
 
-def results_of_reference(case: DeclaredCase, used: set[str]) -> Outputs:
-    """Return the results of a declared op's reference on elements; ``used`` collects the operators that compute."""
+def results_of_reference(
+    case: DeclaredCase, used: set[str], replaced: Mapping[str, RingTensor] = MappingProxyType({})
+) -> Outputs:
+    """Return the results of a declared op's reference on elements; ``used`` collects the operators that compute.
+
+    ``replaced`` has tensors to compute with in place of the case's.
+    """
     given = {
-        name: RingTensor.of(one, used) if isinstance(one, torch.Tensor) and one.is_floating_point() else one
+        name: replaced[name] if name in replaced else RingTensor.of(one, used) if is_float(one) else one
         for name, one in case.arguments().items()
     }
-    answer = case.contract.answer(given, exact=False)
+    with OnElements(used):
+        answer = case.contract.answer(given, exact=False)
     return {name: raw(one) if isinstance(one, RingTensor) else elements(one) for name, one in answer.items()}
 
 
-def results_of_formula(formula: TorchVariant, problem: Any, tensors: Any, used: set[str]) -> Outputs:
-    """Return the results of a variant in plain torch on elements; ``used`` collects the operators that compute.
+def results_of_formula(
+    formula: TorchVariant,
+    problem: Any,
+    tensors: Any,
+    used: set[str],
+    replaced: Mapping[str, RingTensor] = MappingProxyType({}),
+) -> Outputs:
+    """Return the results of a variant in plain torch on elements; arguments as of `results_of_reference`.
 
     Raises NoExactRule for outputs that are no floats.
     """
@@ -95,15 +118,22 @@ def results_of_formula(formula: TorchVariant, problem: Any, tensors: Any, used: 
     made: dict[tuple, RingTensor] = {}  # fields may be one tensor
     outputs: dict[str, RingTensor] = {}
     for name, one in vars(tensors).items():
-        if isinstance(one, torch.Tensor) and one.is_floating_point():
-            ring = made.setdefault(_extent_of(one), RingTensor.of(one, used))
+        if is_float(one):
+            ring = replaced[name] if name in replaced else RingTensor.of(one, used)
+            ring = made.setdefault(_extent_of(one), ring)
             setattr(tensors, name, ring)
             if name in written:
                 outputs[name] = ring
     if not outputs:
         raise NoExactRule("its outputs are no floats")
-    formula.compute(problem, tensors)
+    with OnElements(used):
+        formula.compute(problem, tensors)
     return {name: raw(one) for name, one in outputs.items()}
+
+
+def is_float(value: object) -> TypeGuard[torch.Tensor]:
+    """Return True for a tensor of floats."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def bytes_of(tensors: RunTensors) -> list[str]:

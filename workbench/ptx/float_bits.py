@@ -1,7 +1,7 @@
 """Uses of the bits of float results by integer instructions, which exact comparison cannot follow.
 
 Elements of a ring (``LaunchOptions.exact``) have bits of their own. Moves, packing, halves and signs keep them. A
-kernel that takes an exponent by a mask, rounds by integer addition or compares floats as integers reads nonsense.
+kernel that takes a mantissa by a mask, rounds by integer addition or compares floats as integers reads nonsense.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from workbench.ptx.instruction import split_operands
 from workbench.ptx.parse import Statement
 
-_NAME = re.compile(r"%[\w$]+")
+_NAME = re.compile(r"(?<![\w$%.])[%A-Za-z_$][\w$]*")
 _FLOAT = re.compile(r"\.(f16|bf16|tf32|f32|f64)(x2)?(\.|$)")
 _INTEGER = re.compile(r"\.[sub](8|16|32|64)(x2)?$")
 _COMPUTES = frozenset(
@@ -44,15 +44,28 @@ _COUNTS = frozenset(
 def uses_of_bits(statements: Sequence[Statement]) -> dict[int, str]:
     """Return what a statement does with the bits of floats, by the statement's offset in the PTX."""
     parsed = [_Parsed.of(one) for one in statements]
-    results, made = _results(parsed), _made(parsed)
+    results, made, units = _results(parsed), _made(parsed), _units_and_a_bit(parsed)
     found = {}
     for one in parsed:
         reason = _reason(one, results)
-        if not reason and not made.isdisjoint(one.read) and _is_arithmetic(one):
+        if not reason and _is_arithmetic(one) and any(made.get(name, one.kind) != one.kind for name in one.read):
             reason = "computes with a float made of an integer's bits"
+        if not reason and one.head == "mul" and one.kind == "f16" and not units.isdisjoint(one.read):
+            reason = "multiplies by a power of two and a last bit, so as to round"
         if reason:
             found[one.start] = reason
     return found
+
+
+def exponents_in(statements: Sequence[Statement]) -> list[Statement]:
+    """Return the instructions that take the exponent of a float result by a mask, which is a power of two."""
+    parsed = [_Parsed.of(one) for one in statements]
+    results = _results(parsed)
+    return [
+        statement
+        for statement, one in zip(statements, parsed, strict=True)
+        if one.opcode == "and.b32" and one.constants == [0x7F80_0000] and not results.isdisjoint(one.read)
+    ]
 
 
 class _Parsed(NamedTuple):
@@ -71,6 +84,11 @@ class _Parsed(NamedTuple):
         written = _NAME.findall(operands[0]) if operands else []
         read = _NAME.findall(",".join(operands[1:]))
         return cls(statement.start, statement.opcode, statement.opcode.partition(".")[0], operands, written, read)
+
+    @property
+    def kind(self) -> str:
+        """Type of an instruction on floats: "f16" also of pairs."""
+        return self.opcode.rpartition(".")[2].removesuffix("x2")
 
     @property
     def constants(self) -> list[int]:
@@ -108,13 +126,17 @@ def _results(parsed: Iterable[_Parsed]) -> set[str]:
     return found
 
 
-def _made(parsed: Sequence[_Parsed]) -> set[str]:
+# Exponents that make a whole number of an integer of fewer bits: 1024 + n of 10 bits, 128 + n of 7, 2^23 + n of 23.
+_WHOLE = {0x6400: "f16", 0x6400_6400: "f16", 0x4300: "bf16", 0x4300_4300: "bf16", 0x4B00_0000: "f32"}
+
+
+def _made(parsed: Sequence[_Parsed]) -> dict[str, str]:
     """Return the registers that hold a number to which an integer instruction gave a constant exponent.
 
-    1024 + n is the fp16 of the bits 0x6400 | n. Its elements do not add up so: those of numbers with many digits are
-    any. What has no constant, such as the bits of an fp8 moved to those of an fp16, is short.
+    For 1024 + n and the like, which are what they are, the type of float for which they are that; for others, such as
+    64 + n / 16, whose elements do not add up so, "".
     """
-    found: set[str] = set()
+    found: dict[str, str] = {}
     for one in parsed:
         if one.head in ("or", "xor"):
             sets = [bits for bits in one.constants if bits and bits not in _SIGNS]
@@ -123,10 +145,22 @@ def _made(parsed: Sequence[_Parsed]) -> set[str]:
         else:
             continue
         if sets:
-            found.update(one.written)
+            found.update(dict.fromkeys(one.written, _WHOLE.get(sets[0], "") if len(sets) == 1 else ""))
     for one in parsed:
-        if one.head == "mov" and not found.isdisjoint(one.read):
-            found.update(one.written)
+        sources = [found[name] for name in one.read if name in found] if one.head == "mov" else []
+        if sources:
+            found.update(dict.fromkeys(one.written, sources[0]))
+    return found
+
+
+def _units_and_a_bit(parsed: Sequence[_Parsed]) -> set[str]:
+    """Return the registers that hold 2^n and the last bit of an f16, or two of them."""
+    found: set[str] = set()
+    for one in parsed:
+        if one.head == "mov":
+            halves = {half for bits in one.constants for half in (bits & 0xFFFF, bits >> 16 or bits & 0xFFFF)}
+            if any(half & 0x3FF == 1 and half >> 10 for half in halves) or not found.isdisjoint(one.read):
+                found.update(one.written)
     return found
 
 

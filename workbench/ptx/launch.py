@@ -25,7 +25,7 @@ from workbench.ptx.kernel import DecodedKernel
 from workbench.ptx.machine import core
 from workbench.ptx.options import UNDEFINED_BITS, LaunchOptions, Shape, coordinates, options_of
 from workbench.ptx.outcome import Outcome
-from workbench.ptx.parse import PtxEntry
+from workbench.ptx.parse import ParsedModule, PtxEntry
 from workbench.ptx.report import LaunchReport, LineFacts
 from workbench.ptx.sample import with_corners
 from workbench.ptx.schedules import order_of
@@ -90,11 +90,19 @@ MachineLaunch: TypeAlias = "BoundLaunch[PtxKernel, MachineMemory]"
 class PtxKernel(DecodedKernel):
     """One entry of a program, ready to launch."""
 
-    def __init__(self, program: ModuleMemory, entry: PtxEntry, decoded: Decoded, uncontracted: Callable[[], PtxKernel]):
-        super().__init__(program.module, entry, decoded, program.global_address)
+    def __init__(
+        self, program: ModuleMemory, module: ParsedModule, entry: PtxEntry, decoded: Decoded,
+        variant: Callable[[bool, bool], PtxKernel],
+    ):  # fmt: skip
+        super().__init__(module, entry, decoded, program.global_address)
         self.program = program
-        self._uncontracted = uncontracted
+        self._variant = variant
         self._counted: tuple[bytes, list[LineFacts]] = b"", []
+
+    @property
+    def for_exact(self) -> PtxKernel:
+        """The kernel that runs where `LaunchOptions.exact` is set."""
+        return self._variant(True, True)
 
     @functools.cached_property
     def signature(self) -> KernelSignature:
@@ -165,9 +173,10 @@ class PtxKernel(DecodedKernel):
 
     def run(self, launch: MachineLaunch) -> LaunchReport:
         """Run a bound launch and return the report. Raises as `launch` does."""
-        if not launch.options.fmad and (plain := self._uncontracted()) is not self:
-            return plain.run(launch)
-        options, grid, heap = launch.options, launch.grid, launch.memory.heap
+        options = launch.options
+        if (options.exact or not options.fmad) and (other := self._variant(options.fmad, options.exact)) is not self:
+            return other.run(launch)
+        grid, heap = launch.grid, launch.memory.heap
         if heap is None and (self.uses_heap or "heap" in vars(self.program)):
             heap = self.program.heap
         barrier = np.zeros(_WORKSPACE_BYTES, np.uint8) if options.cooperative else None

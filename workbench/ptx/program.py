@@ -12,6 +12,7 @@ from workbench.errors import UnknownNameError
 from workbench.ptx import parse
 from workbench.ptx.assemble import Decoded
 from workbench.ptx.launch import PtxKernel
+from workbench.ptx.library_functions import with_functions
 from workbench.ptx.module_memory import ModuleMemory
 from workbench.ptx.parse import Parameter
 
@@ -25,7 +26,7 @@ class Program(ModuleMemory, Mapping[str, PtxKernel]):
 
     def __init__(self, text: str, place: Callable[[int], int] | None = None):
         super().__init__(parse.parse(text), place)
-        self._kernels: dict[tuple[str, bool], PtxKernel] = {}
+        self._kernels: dict[tuple[str, bool, bool], PtxKernel] = {}
 
     @staticmethod
     def from_text(text: str) -> Program:
@@ -44,18 +45,31 @@ class Program(ModuleMemory, Mapping[str, PtxKernel]):
     def __getitem__(self, name: str) -> PtxKernel:
         return self.kernel(name)
 
-    def kernel(self, name: str, fmad: bool = True) -> PtxKernel:
-        """Return a kernel; without ``fmad`` the one that keeps the rounding of each product and sum."""
+    def kernel(self, name: str, fmad: bool = True, exact: bool = False) -> PtxKernel:
+        """Return a kernel; without ``fmad`` the one that keeps the rounding of each product and sum.
+
+        With ``exact`` it is the one for `LaunchOptions.exact`, in which functions of CUDA's library have been put back.
+        """
         if name not in self.module.entries:
             names = ", ".join(self.module.entries) or "none"
             raise UnknownNameError("kernel", repr(name), names, "Use one of the names in program.kernels.")
-        key = name, fmad and self.module.contracts
+        key = name, fmad and self.module.contracts, exact
         if key not in self._kernels:
-            entry = self.module.entries[name]
+            module = self._with_functions(name) if exact else self.module
+            if exact and module is self.module:
+                self._kernels[key] = self.kernel(name, fmad)
+                return self._kernels[key]
+            entry = module.entries[name]
             with _no_collection():
-                decoded = Decoded(self.module, entry, self.global_address, key[1])
-            self._kernels[key] = PtxKernel(self, entry, decoded, functools.partial(self.kernel, name, fmad=False))
+                decoded = Decoded(module, entry, self.global_address, key[1])
+            self._kernels[key] = PtxKernel(self, module, entry, decoded, functools.partial(self.kernel, name))
         return self._kernels[key]
+
+    def _with_functions(self, name: str) -> parse.ParsedModule:
+        """Return the module with a kernel's functions of the library put back; the module itself if it has none."""
+        body = self.module.body(self.module.entries[name])
+        source = with_functions(self.module, [item for item in body if type(item) is parse.Statement])
+        return self.module if source == self.module.source else parse.parse(source)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.module.entries)

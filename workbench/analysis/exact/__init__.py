@@ -17,7 +17,7 @@ from workbench.analysis.exact.agreement import (
 from workbench.analysis.exact.elements import elements
 from workbench.analysis.exact.explanation import Explanation, explained
 from workbench.analysis.exact.naming import ExactNames, constants_of
-from workbench.analysis.exact.operators import apply
+from workbench.analysis.exact.operators import OnElements, apply
 from workbench.analysis.exact.probing import Programs
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
 from workbench.analysis.exact.sides import DIFFERS_NOTE, Beside, Side, beside_the_first, cause_of, compared, exact_notes
@@ -29,6 +29,7 @@ __all__ = [
     "ExactNames",
     "Explanation",
     "NoExactRule",
+    "OnElements",
     "Part",
     "Programs",
     "RingTensor",

@@ -1,7 +1,8 @@
 """Elements of the ring that floats stand for, and arithmetic on tensors of them.
 
 An element is a residue modulo ``MODULUS`` = P * Q, in int64. Symbols are above: infinities, numbers that are huge but
-finite, and "undefined". The core defines which residue a float is, and all functions of one element.
+finite, "undefined", and "nothing", which is a NaN that no computation made. The core defines which residue a float is,
+and all functions of one element.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from workbench.ptx.machine import core
 
 P, Q = core.EXACT_PRIMES
 MODULUS = P * Q
-MINUS_INFINITY, PLUS_INFINITY, LOW, HIGH, UNDEFINED = range(MODULUS, MODULUS + 5)
+MINUS_INFINITY, PLUS_INFINITY, LOW, HIGH, UNDEFINED, NOTHING = range(MODULUS, MODULUS + 6)
 
 _TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float64: "float64"}
 
@@ -162,4 +163,4 @@ def total(x: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor
     for symbol in (HIGH, LOW, PLUS_INFINITY, MINUS_INFINITY):
         found = torch.where((x == symbol).any(dims, keepdim=keepdim), symbol, found)
     both = (x == PLUS_INFINITY).sum(dims, keepdim=keepdim) * (x == MINUS_INFINITY).sum(dims, keepdim=keepdim) > 0
-    return torch.where(both | (x == UNDEFINED).sum(dims, keepdim=keepdim).bool(), UNDEFINED, found)
+    return torch.where(both | (x >= UNDEFINED).sum(dims, keepdim=keepdim).bool(), UNDEFINED, found)

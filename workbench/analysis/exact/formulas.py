@@ -35,6 +35,11 @@ def log(x: torch.Tensor) -> torch.Tensor:
     return multiply(function("logarithm", x), function("inverse", torch.tensor(element_of(_LOG2E))))
 
 
+def erf(x: torch.Tensor) -> torch.Tensor:
+    """Return a fixed function of each element, as `workbench.ptx.library_functions` has it."""
+    return function("cosine", function("sine", x))
+
+
 def divided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return the quotient of two elements."""
     return multiply(a, function("inverse", b))

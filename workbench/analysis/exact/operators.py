@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from workbench.analysis.exact.ring import NoExactRule, RingTensor, plain, raw
 from workbench.analysis.exact.rules import OperatorCall, ruled
@@ -60,6 +61,33 @@ def apply(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         raw(args[0]).copy_(raw(found))
         return args[0]
     return found
+
+
+class OnElements(TorchFunctionMode):
+    """Within the block a program in torch also makes tensors of elements.
+
+    ``torch.zeros``, ``empty``, ``full`` and others do so where they make floats, and ``torch.as_tensor`` of elements
+    returns these. ``used`` is that of the program's tensors.
+    """
+
+    def __init__(self, used: set[str]):
+        super().__init__()
+        self.used = used
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        options = dict(kwargs or {})
+        if func in _FROM_DATA and isinstance(given := args[0] if args else options["data"], RingTensor):
+            return RingTensor.made(raw(given), options.get("dtype") or given.standing_for, given.used)
+        found = func(*args, **options)
+        if func in _MAKERS and found.is_floating_point():
+            return RingTensor.of(found, self.used)
+        return found
+
+
+_FROM_DATA = (torch.as_tensor, torch.asarray)
+_MAKERS = (torch.zeros, torch.ones, torch.empty, torch.full)
 
 
 def _as_bits(x: RingTensor, dtype: torch.dtype) -> RingTensor:

@@ -11,6 +11,7 @@ import torch
 from workbench.analysis.exact import formulas
 from workbench.analysis.exact.elements import (
     MODULUS,
+    UNDEFINED,
     add,
     element_of,
     elements,
@@ -118,6 +119,9 @@ class _Rules(OperatorCall):
     def exp(self, x: Any) -> RingTensor:
         return self.wrapped(formulas.exp(self.read(x)))
 
+    def expm1(self, x: Any) -> RingTensor:
+        return self.sub(self.exp(x), 1)
+
     def log2(self, x: Any) -> RingTensor:
         return self.unary("logarithm", x)
 
@@ -141,6 +145,9 @@ class _Rules(OperatorCall):
     def cos(self, x: Any) -> RingTensor:
         return self.unary("cosine", x)
 
+    def erf(self, x: Any) -> RingTensor:
+        return self.wrapped(formulas.erf(self.read(x)))
+
     def sigmoid(self, x: Any) -> RingTensor:
         return self.wrapped(function("inverse", add(torch.tensor(1), formulas.exp(negative(self.read(x))))))
 
@@ -148,12 +155,13 @@ class _Rules(OperatorCall):
         return self.mul(x, self.sigmoid(x))
 
     def gelu(self, x: Any, approximate: str = "none") -> RingTensor:
-        if approximate != "tanh":
-            raise NoExactRule('torch.gelu without approximate="tanh": exact comparison has no rule for erf.')
         a = self.read(x)
-        cube = multiply(multiply(a, a), a)
-        inner = formulas.scaled(add(a, formulas.scaled(cube, 0.044715)), 0.7978845608028654)
-        return self.wrapped(multiply(formulas.scaled(a, 0.5), add(torch.tensor(1), function("tanh", inner))))
+        if approximate == "tanh":
+            cube = multiply(multiply(a, a), a)
+            share = function("tanh", formulas.scaled(add(a, formulas.scaled(cube, 0.044715)), 0.7978845608028654))
+        else:
+            share = formulas.erf(formulas.scaled(a, math.sqrt(0.5)))
+        return self.wrapped(multiply(formulas.scaled(a, 0.5), add(torch.tensor(1), share)))
 
     def relu(self, x: Any, inplace: bool = False) -> RingTensor:
         return self.clamp(x, min=0)
@@ -351,6 +359,9 @@ class _Rules(OperatorCall):
 
     def div_(self, *args: Any) -> RingTensor:
         return self.div(*args)
+
+    def isnan(self, x: Any) -> torch.Tensor:
+        return self.read(x) >= UNDEFINED
 
     def eq(self, a: Any, b: Any) -> torch.Tensor:
         return self._ranks(a) == self._ranks(b)

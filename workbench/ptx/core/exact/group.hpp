@@ -76,38 +76,31 @@ void multiply_group(u8* registers, const Gathered<A>& a, const Gathered<B>& b,
                     const std::vector<u32>& slots, bool keep, u32 mask) {
   constexpr u32 depth = Gathered<A>::kDepth;
   u16 left[16][depth];
-  alignas(64) s16 centred_left[16][depth];
   bool special = false;
   for (u32 row = 0; row < 16; ++row)
     for (u32 k = 0; k < depth; ++k) {
       left[row][k] = a.code(row, k);
-      centred_left[row][k] = centred(left[row][k]);
       special |= is_special(left[row][k]);
     }
   for (u32 eight = 0; eight < b.rows / kColumns; ++eight) {
     const u32* places = slots.data() + Sums::kRegisters * eight;
     u16 sums[16][kColumns] = {}, right[kColumns][depth];
-    RightFactor<depth> factor;
     bool any = special;
     if (keep) Sums::read(registers, places, sums);
     for (u32 n = 0; n < kColumns; ++n)
       for (u32 k = 0; k < depth; ++k) {
         right[n][k] = b.code(kColumns * eight + n, k);
-        factor.set(k, n, right[n][k]);
         any |= is_special(right[n][k]);
       }
     for (const auto& row : sums)
       for (const u16 code : row) any |= is_special(code);
-    for (u32 row = 0; row < 16; ++row) {
-      u16 products[kColumns];
-      multiply_row<depth>(centred_left[row], factor, products);
-      for (u32 n = 0; n < kColumns; ++n) {
-        if (any)
+    if (any) {
+      for (u32 row = 0; row < 16; ++row)
+        for (u32 n = 0; n < kColumns; ++n)
           for (u32 k = 0; k < depth; ++k)
             sums[row][n] = sum(sums[row][n], product(left[row][k], right[n][k]));
-        else
-          sums[row][n] = sum_of(sums[row][n], products[n]);
-      }
+    } else {
+      multiply_rows<16>(left, RightFactor<depth>(right), sums);
     }
     Sums::write(registers, places, mask, sums);
   }

@@ -56,6 +56,7 @@ std::optional<Handlers> handlers_for(const std::string& name) {
   const Name parts(name);
   if (parts.base == "mma") return matrix_product(name);
   if (parts.base == "wgmma") return group_product(name);
+  if (parts.base == "tcgen05") return tensor_product(name);
   if (parts.base == "atom") return atomic(name);
   if (parts.base == "setp") return comparison(parts);
   if (parts.base == "cvt") return conversion(parts);

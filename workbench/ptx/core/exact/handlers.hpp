@@ -25,7 +25,8 @@ std::optional<Handlers> comparison(const Name& name);
 std::optional<Handlers> conversion(const Name& name);
 std::optional<Handlers> atomic(const std::string& name);
 std::optional<Handlers> matrix_product(const std::string& name);
-std::optional<Handlers> group_product(const std::string& name);  // warp_group.cpp
+std::optional<Handlers> group_product(const std::string& name);   // warp_group.cpp
+std::optional<Handlers> tensor_product(const std::string& name);  // tensor_product.cpp
 
 // Whether an instruction of that name works on floats, so that it needs a handler here.
 bool on_floats(const std::string& name);

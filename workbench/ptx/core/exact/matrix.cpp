@@ -40,11 +40,12 @@ struct Factors<EightBits<Format>> {
 template <class Sum>
 void read_sums(u8* registers, const u32* slots, u32 half, u16 (*sums)[kColumns]) {
   if constexpr (std::is_same_v<Sum, Single>) {
-    for (u32 odd = 0; odd < 2; ++odd) {
-      Codes codes;
-      Single::read(at<const u32>(registers, slots[2 * half + odd]), codes);
-      for (u32 lane = 0; lane < kLanes; ++lane)
-        sums[lane / 4][2 * (lane % 4) + odd] = codes.at[lane];
+    Codes even, odd;
+    Single::read(at<const u32>(registers, slots[2 * half]), even);
+    Single::read(at<const u32>(registers, slots[2 * half + 1]), odd);
+    u32* pairs = reinterpret_cast<u32*>(sums);
+    PTX_LANES {
+      pairs[lane] = u32{odd.at[lane]} << 16 | even.at[lane];
     }
   } else {
     const u16* bits = at<const u16>(registers, slots[half]);
@@ -56,14 +57,18 @@ void read_sums(u8* registers, const u32* slots, u32 half, u16 (*sums)[kColumns])
 template <class Sum>
 void write_sums(u8* registers, const u32* slots, u32 half, u32 mask, const u16 (*sums)[kColumns]) {
   if constexpr (std::is_same_v<Sum, Single>) {
-    for (u32 odd = 0; odd < 2; ++odd) {
-      Codes codes;
-      for (u32 lane = 0; lane < kLanes; ++lane)
-        codes.at[lane] = sums[lane / 4][2 * (lane % 4) + odd];
+    const u32* pairs = reinterpret_cast<const u32*>(sums);
+    Codes even, odd;
+    PTX_LANES {
+      even.at[lane] = static_cast<u16>(pairs[lane]);
+      odd.at[lane] = static_cast<u16>(pairs[lane] >> 16);
+    }
+    for (u32 i = 0; i < 2; ++i) {
+      Codes& codes = i ? odd : even;
       codes.special = any_special(codes.at);
       alignas(64) u32 out[kLanes];
       Single::write(codes, out);
-      write_lanes(registers, slots[2 * half + odd], mask, out);
+      write_lanes(registers, slots[2 * half + i], mask, out);
     }
   } else {
     alignas(64) u16 out[kRows * kColumns];
@@ -73,9 +78,10 @@ void write_sums(u8* registers, const u32* slots, u32 half, u32 mask, const u16 (
   }
 }
 
-bool any_special(const u16* codes, u32 count) {
+template <u32 Count>
+bool has_special(const u16* codes) {
   u16 most = 0;
-  for (u32 i = 0; i < count; ++i) most = std::max(most, codes[i]);
+  for (u32 i = 0; i < Count; ++i) most = std::max(most, codes[i]);
   return is_special(most);
 }
 
@@ -99,23 +105,14 @@ void multiply_add(u8* registers, const Instruction& in, u32 mask, Warp&) {
   }
   for (u32 half = 0; half < 2; ++half)
     read_sums<C>(registers, in.product.c, half, sums + kRows * half);
-  if (any_special(a[0], 2 * kRows * depth) || any_special(b[0], kColumns * depth) ||
-      any_special(sums[0], 2 * kRows * kColumns)) {
+  if (has_special<2 * kRows * depth>(a[0]) || has_special<kColumns * depth>(b[0]) ||
+      has_special<2 * kRows * kColumns>(sums[0])) {
     for (u32 row = 0; row < 2 * kRows; ++row)
       for (u32 n = 0; n < kColumns; ++n)
         for (u32 k = 0; k < depth; ++k)
           sums[row][n] = sum(sums[row][n], product(a[row][k], b[n][k]));
   } else {
-    RightFactor<depth> right;
-    for (u32 n = 0; n < kColumns; ++n)
-      for (u32 k = 0; k < depth; ++k) right.set(k, n, b[n][k]);
-    for (u32 row = 0; row < 2 * kRows; ++row) {
-      alignas(64) s16 left[depth];
-      for (u32 k = 0; k < depth; ++k) left[k] = centred(a[row][k]);
-      u16 products[kColumns];
-      multiply_row<depth>(left, right, products);
-      for (u32 n = 0; n < kColumns; ++n) sums[row][n] = sum_of(sums[row][n], products[n]);
-    }
+    multiply_rows<2 * kRows>(a, RightFactor<depth>(b), sums);
   }
   for (u32 half = 0; half < 2; ++half)
     write_sums<D>(registers, in.product.d, half, mask, sums + kRows * half);

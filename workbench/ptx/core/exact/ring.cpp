@@ -62,16 +62,18 @@ u64 scramble(u64 x, u64 tag) {  // splitmix64
 
 constexpr u32 kLog2E = 0x3fb8aa3bu;  // log2(e) as an f32
 
-// ---- the patterns of f16 and bf16: each residue has one. Patterns of few digits stand for what
-// they are, the others for what is left.
+// ---- the patterns of f16 and bf16: each residue has one. Numbers of few digits and whole ones
+// stand for what they are, the others for what is left.
 
 struct Format {
   u16* code_of;     // by pattern
   u16* pattern_of;  // by code
   int mantissa_bits, bias;
   f32 (*value)(u16 pattern);
+  u16 (*nearest)(f32 number);
   std::vector<bool> taken = std::vector<bool>(kCodes);  // codes
 
+  u16 quiet() const { return static_cast<u16>(infinity() | 1u << (mantissa_bits - 1)); }
   u16 infinity() const { return static_cast<u16>(0x7fffu >> mantissa_bits << mantissa_bits); }
   int digits(u16 pattern) const {
     const u32 mantissa = pattern & ((1u << mantissa_bits) - 1);
@@ -84,10 +86,21 @@ struct Format {
     pattern_of[code] = pattern;
     pattern_of[negative_of(code)] = pattern | 0x8000;
   }
+  // A positive number stands for what it is, if the format holds it. Another one may do so for the
+  // same residue, which then has that one's pattern.
+  void assign_exactly(f32 number) {
+    const u16 pattern = nearest(number);
+    if (value(pattern) != number || pattern + 1 >= infinity() || code_of[pattern]) return;
+    const u16 code = dyadic(number);
+    if (!taken[code]) return assign(pattern, code);
+    code_of[pattern] = code;
+    code_of[pattern | 0x8000] = negative_of(code);
+  }
   void assign_symbols() {
     const u16 top = infinity();
     for (u32 pattern = top + 1u; pattern < 0x8000; ++pattern)
-      code_of[pattern] = code_of[pattern | 0x8000] = kUndefined;
+      code_of[pattern] = code_of[pattern | 0x8000] = kNothing;
+    code_of[0x7fff] = kUndefined;
     const auto symbol = [&](u16 pattern, u16 plus, u16 minus) {
       code_of[pattern] = plus, code_of[pattern | 0x8000] = minus;
       pattern_of[plus] = pattern, pattern_of[minus] = pattern | 0x8000;
@@ -95,11 +108,20 @@ struct Format {
     symbol(top, kPlusInfinity, kMinusInfinity);
     symbol(static_cast<u16>(top - 1), kHigh, kLow);
     for (u32 code = kUndefined; code < kCodes; ++code) pattern_of[code] = 0x7fff;
+    pattern_of[kNothing] = quiet();
     code_of[0] = code_of[0x8000] = 0;
     pattern_of[0] = 0;
     taken[0] = true;
   }
 };
+
+// Calls with the numbers m * 2^e of up to four digits, for e in a range of sizes.
+template <class F>
+void for_short_numbers(int least, int most, F&& call) {
+  for (int size = least; size <= most; ++size)
+    for (const int e : {size, -size})
+      for (int m = 1; m < 16; m += 2) call(std::ldexp(static_cast<f32>(m), e));
+}
 
 // The positive numbers that both formats hold get the same codes.
 void assign_shared(Format& half, Format& bfloat) {
@@ -112,9 +134,10 @@ void assign_shared(Format& half, Format& bfloat) {
   });
   for (const u16 pattern : patterns) {
     const f32 value = bfloat.value(pattern);
-    const u16 in_half = to_half(value).bits;
+    const u16 in_half = half.nearest(value);
+    if (bfloat.code_of[pattern]) continue;
     u16 code = dyadic(value);
-    for (u64 tries = 0; half.taken[code]; ++tries)
+    for (u64 tries = 0; half.taken[code] || bfloat.taken[code]; ++tries)
       code = static_cast<u16>(scramble(pattern, tries) % kModulus);
     half.assign(in_half, code);
     bfloat.assign(pattern, code);
@@ -135,8 +158,8 @@ void assign_rest(Format& format, const Format* order) {
     else
       format.assign(static_cast<u16>(pattern), code);
   }
-  for (u32 pattern = format.infinity() + 1u; pattern < 0x7fff; ++pattern)
-    left.push_back(static_cast<u16>(pattern));  // a NaN that no instruction makes
+  for (u32 pattern = format.infinity() + 1u; pattern < 0x7fff; ++pattern)  // NaNs that are rare
+    if (pattern != format.quiet()) left.push_back(static_cast<u16>(pattern));
   u32 code = 1;
   for (const u16 pattern : left) {
     while (code < kModulus && (format.taken[code] || !positive(static_cast<u16>(code)))) ++code;
@@ -152,10 +175,27 @@ void assign_rest(Format& format, const Format* order) {
 }
 
 void make_formats(Tables& made) {
-  Format half{made.of_half, made.to_half, 10, 15, [](u16 x) { return to_f32(Half{x}); }};
-  Format bfloat{made.of_bfloat, made.to_bfloat, 7, 127, [](u16 x) { return to_f32(Bfloat{x}); }};
+  Format half{made.of_half,
+              made.to_half,
+              10,
+              15,
+              [](u16 x) { return to_f32(Half{x}); },
+              [](f32 x) { return to_half(x).bits; }};
+  Format bfloat{made.of_bfloat,
+                made.to_bfloat,
+                7,
+                127,
+                [](u16 x) { return to_f32(Bfloat{x}); },
+                [](f32 x) { return to_bfloat(x).bits; }};
   half.assign_symbols(), bfloat.assign_symbols();
+  const auto exactly = [&](f32 number) {
+    half.assign_exactly(number), bfloat.assign_exactly(number);
+  };
+  // 1024 + n and others are made of the bits of n and a constant exponent; so are 2^-120 n.
+  for_short_numbers(0, 24, exactly);
+  for (int n = 1; n <= 2048; ++n) exactly(static_cast<f32>(n));
   assign_shared(half, bfloat);
+  for_short_numbers(25, 133, [&](f32 number) { bfloat.assign_exactly(number); });
   assign_rest(half, nullptr);
   assign_rest(bfloat, &half);
 }
@@ -304,7 +344,8 @@ u32 special_bits_of(u16 code) {
     case kPlusInfinity: return 0x7f800000u;
     case kLow: return 0xff61b1e7u;
     case kHigh: return 0x7f61b1e7u;
-    default: return is_special(code) ? 0x7fffffffu : bits_of(code);
+    case kNothing: return 0x7fc00000u;
+    default: return is_special(code) ? kUndefinedBits : bits_of(code);
   }
 }
 
@@ -316,8 +357,8 @@ u16 code_of(u32 bits) {
     const u16 code = static_cast<u16>(size);
     return is_special(code) ? kUndefined : with_sign(code);
   }
-  if (size > 0x7f800000u) return kUndefined;
   if (!(size & 0xffff)) return tables->of_bfloat[bits >> 16];
+  if (size > 0x7f800000u) return size == kUndefinedBits ? kUndefined : kNothing;
   if (size >= 0x4e800000u) return minus ? kLow : kHigh;  // from 2^30 on, with many digits
   const f32 value = bits_as<f32>(size);
   const u16 code = dyadic(value);
@@ -334,14 +375,13 @@ void prepare() {
   std::call_once(once, [] {
     static Tables made;
     tables = &made;
-    for (u32 e = 0; e < 256; ++e) {  // e as in the bits of an f32, for a whole mantissa
-      const u32 unit = two_to((e ? static_cast<int>(e) : 1) - 150);
-      // One more R, as the mantissa that these multiply is a plain number.
-      made.scale[e] = to_code(to_code(unit));
-      made.scale_of_high[e] = to_code(to_code(u64{unit} * kCodes));
-    }
+    // The exponent's lower bits are 0 for 2^-31; one more R, as what these multiply are plain
+    // numbers.
+    for (int n = 0; n < 5; ++n) made.unit[n] = to_code(to_code(to_code(two_to(16 * n - 54))));
     make_formats(made);
     for (u32 code = 0; code < kModulus; ++code) made.turns[code] = turns(static_cast<u16>(code));
+    for (u32 code = 0; code < kModulus; ++code)
+      made.below_zero[code] = made.to_half[code] >> 15 ? 1 : 0;
     make_order(made);
     make_functions(made);
   });

@@ -6,7 +6,8 @@
 // narrowing changes nothing.
 //
 // A code stands for an element in 16 bits: c * R mod M with R = 2^16 (Montgomery's form), and above
-// M the symbols that absorb: infinities, numbers that are huge but finite, "undefined".
+// M the symbols that absorb: infinities, numbers that are huge but finite, "undefined". All from
+// "undefined" on make what is computed of them undefined.
 #pragma once
 #include <cmath>
 
@@ -16,7 +17,8 @@ namespace workbench::ptx::exact {
 
 constexpr u32 kP = 359, kQ = 179, kModulus = kP * kQ;  // 64,261
 constexpr u16 kMinusInfinity = kModulus, kPlusInfinity = kModulus + 1, kLow = kModulus + 2,
-              kHigh = kModulus + 3, kUndefined = kModulus + 4;
+              kHigh = kModulus + 3, kUndefined = kModulus + 4,
+              kNothing = kModulus + 5;  // a NaN that no instruction made: memory that nobody wrote
 constexpr u32 kCodes = 65536;
 constexpr u16 kOne = kCodes - kModulus;  // R mod M
 
@@ -65,7 +67,8 @@ struct Tables {
   u16 inverse[kCodes], root[kCodes], inverse_root[kCodes];
   u16 power_of_two[kCodes], logarithm[kCodes], hyperbolic_tangent[kCodes];
   u16 sine[kCodes], cosine[kCodes];
-  u16 scale[256], scale_of_high[256];  // of the lower 16 and the upper 8 bits of an f32's mantissa
+  u16 unit[5];            // of an f32's mantissa: 2^(16 n - 54), and R once more
+  u8 below_zero[kCodes];  // whether the f16 pattern has a sign
 };
 
 // The tables; made once, by prepare().
@@ -75,7 +78,7 @@ void prepare();
 // ---- f32 in a register. A result is a NaN with the code in its lower half, so that a float
 // instruction that knows nothing of elements cannot turn it into a number; zero is zero.
 
-constexpr u32 kMark = 0x7fa50000u, kMarked = 0x7fff0000u;
+constexpr u32 kMark = 0x7fa50000u, kMarked = 0x7fff0000u, kUndefinedBits = 0x7fa4ffffu;
 
 inline u32 bits_of(u16 code) { return code ? kMark | code : 0; }
 u32 special_bits_of(u16 code);
@@ -84,16 +87,18 @@ u16 code_of(u32 bits);
 // Whether a positive number may be one of the constants that stand for what they are meant to be:
 // 1 / n, the root of n, 1 / that root, ln(2), and log2(e) times a short number or 1 / a root, for
 // whole n. Some that are none pass.
-inline bool may_be_meant(f32 value) {
-  const auto near_whole = [](f32 x, f32 most) {
+inline u32 may_be_meant(f32 value) {
+  const auto near_whole = [](f32 x, f32 most) -> u32 {
     const f32 whole = std::rint(x);
-    return std::fabs(x - whole) <= 8e-7f * whole && whole >= 2 && whole <= most;
+    return (std::fabs(x - whole) <= 1e-6f * whole ? 1u : 0u) & (whole >= 2 ? 1u : 0u) &
+           (whole <= most ? 1u : 0u);
   };
-  const f32 square = value * value, scale = value * 0.693147182f;
-  const bool brief = ((bits_as<u32>(scale) + 4) & 0x7fff) <= 8;
-  const bool ln2 = std::fabs(value - 0.693147182f) < 1e-7f;
-  return ln2 || near_whole(1.0f / value, 65535) || near_whole(square, 65535) ||
-         near_whole(1.0f / square, 65535) || near_whole(1.0f / (scale * scale), 1024) || brief;
+  const f32 divisor = 1 / value, square = value * value, scale = value * 0.693147182f;
+  const f32 divisor_of_square = divisor * divisor;
+  const u32 brief = ((bits_as<u32>(scale) + 4) & 0x7fff) <= 8 ? 1 : 0;
+  const u32 ln2 = std::fabs(value - 0.693147182f) < 1e-7f ? 1 : 0;
+  return ln2 | brief | near_whole(divisor, 65535) | near_whole(square, 65535) |
+         near_whole(divisor_of_square, 65535) | near_whole(divisor_of_square * 2.08136898f, 1024);
 }
 
 }  // namespace workbench::ptx::exact

@@ -14,6 +14,9 @@
 
 #include "arithmetic/numeric.hpp"
 #include "codes.hpp"
+#include "exact/columns.hpp"
+#include "exact/handlers.hpp"
+#include "exact/product.hpp"
 #include "matrices/group_product.hpp"
 #include "matrices/sparse.hpp"
 #include "matrices/tensor_operand.hpp"
@@ -158,6 +161,7 @@ struct Factor {
   Element element;
   bool transposed, negated;
   u32 rows, depth, element_bytes;
+  bool on_elements;       // of a ring: f32 holds their codes
   bool in_bytes = false;  // elements of four and six bits take a byte each, as in tensor memory
 };
 
@@ -234,6 +238,35 @@ void widen_narrow(const u8* raw, const Factor& factor, f32* out) {
   }
 }
 
+// Codes of elements of a ring, by K.
+template <class T>
+void read_codes(const u8* raw, const Factor& factor, f32* out) {
+  using Bits = typename T::Bits;
+  constexpr u32 in_row = kRowBytes / u32{sizeof(Bits)};
+  for (u32 row = 0; row < factor.rows; ++row)
+    for (u32 k = 0; k < factor.depth; ++k) {
+      const u32 place = factor.transposed ? k * factor.rows + row : row * in_row + k;
+      Bits bits;
+      std::memcpy(&bits, raw + place * sizeof bits, sizeof bits);
+      const u16 code = T::read(bits);
+      out[k * factor.rows + row] = factor.negated ? exact::negative(code) : code;
+    }
+}
+
+void read_codes(const u8* raw, const Factor& factor, f32* out) {
+  switch (factor.element) {
+    case Element::f16: return read_codes<exact::HalfCode>(raw, factor, out);
+    case Element::bf16: return read_codes<exact::BfloatCode>(raw, factor, out);
+    case Element::tf32: return read_codes<exact::Single>(raw, factor, out);
+    case Element::e4m3: return read_codes<exact::EightBits<E4M3>>(raw, factor, out);
+    case Element::e5m2: return read_codes<exact::EightBits<E5M2>>(raw, factor, out);
+    default: break;
+  }
+  widen_narrow(raw, factor, out);
+  for (u32 i = 0; i < factor.rows * factor.depth; ++i)
+    out[i] = exact::code_of(bits_as<u32>(out[i]));
+}
+
 void widen_factor(const u8* raw, Factor factor, f32* out) {
   alignas(64) u8 turned[(kMostColumns + kMostShift) * kRowBytes];
   if (factor.transposed && factor.element_bytes != 2) {
@@ -241,6 +274,7 @@ void widen_factor(const u8* raw, Factor factor, f32* out) {
     raw = turned;
     factor.transposed = false;
   }
+  if (factor.on_elements) return read_codes(raw, factor, out);
   switch (factor.element) {
     case Element::f16: return widen_factor<Half>(raw, factor, out);
     case Element::bf16: return widen_factor<Bfloat>(raw, factor, out);
@@ -379,8 +413,14 @@ struct Band {
 
 class ProductTask {
  public:
-  ProductTask(u8* registers, const Instruction& in, Warp& warp, u32 lane)
-      : registers_(registers), in_(in), warp_(warp), lane_(lane), flags_(in.tensor_product.flags) {}
+  ProductTask(u8* registers, const Instruction& in, Warp& warp, u32 lane, bool on_elements)
+      : registers_(registers),
+        in_(in),
+        warp_(warp),
+        lane_(lane),
+        flags_(in.tensor_product.flags),
+        on_elements_(on_elements &&
+                     static_cast<TensorKind>(in.tensor_product.kind) != TensorKind::i8) {}
   void run();
 
  private:
@@ -414,6 +454,7 @@ class ProductTask {
   const Instruction& in_;
   Warp& warp_;
   u32 lane_, flags_;
+  bool on_elements_;  // of a ring
   InstructionDescriptor what_{};
   std::vector<Block*> blocks_;
   u32 d_ = 0, a_ = 0, metadata_ = 0;  // addresses in tensor memory
@@ -479,7 +520,8 @@ void ProductTask::fetch_a(Block& block, f32* out) {
                 what_.negates_a(),
                 rows_,
                 what_.stored_depth(),
-                what_.element_bytes()};
+                what_.element_bytes(),
+                on_elements_};
   if (flags_ & Flags::a_in_tensor_memory) {
     factor.transposed = false;
     factor.in_bytes = true;
@@ -556,7 +598,7 @@ void ProductTask::fetch_masked_b(f32* out) {
   const u32 rows = (operand.rows + 7) / 8 * 8, columns = what_.columns();
   widen_factor(raw,
                Factor{element_of(what_.kind, what_.b()), operand.transposed, what_.negates_b(),
-                      rows, what_.depth(), what_.element_bytes()},
+                      rows, what_.depth(), what_.element_bytes(), on_elements_},
                all);
   for (u32 k = 0; k < what_.depth(); ++k)
     for (u32 column = 0; column < columns; ++column)
@@ -573,7 +615,8 @@ void ProductTask::fetch_b(f32* out) {
                       what_.negates_b(),
                       own_columns_,
                       what_.stored_depth(),
-                      what_.element_bytes()};
+                      what_.element_bytes(),
+                      on_elements_};
   const u32 all = what_.columns();
   for (std::size_t part = 0; part < blocks_.size(); ++part) {
     TensorOperand operand = operand_b();
@@ -607,8 +650,11 @@ void ProductTask::scale(Block& block, u32 address, u32 first, u32 id, u32 rows, 
     for (u32 part = 0; part < parts; ++part) {
       const f32 scale =
           scale_of(static_cast<u8>(word >> 8 * ((id + part) & 3)), what_.scales_by_powers());
-      for (u32 k = part * per_part; k < (part + 1) * per_part; ++k)
-        values[k * all + first + row] *= scale;
+      const u16 code = on_elements_ ? exact::code_of(bits_as<u32>(scale)) : u16{0};
+      for (u32 k = part * per_part; k < (part + 1) * per_part; ++k) {
+        f32& value = values[k * all + first + row];
+        value = on_elements_ ? exact::product(static_cast<u16>(value), code) : value * scale;
+      }
     }
   }
 }
@@ -687,6 +733,13 @@ void ProductTask::accumulate(Block& block, const f32* a, const f32* b) {
           change(cells[column * kLanesOfMemory + row], sums[column * kLanesOfMemory + row]);
     };
     with_masked_lanes(block, band, [&] {
+      if (on_elements_) {
+        const exact::ColumnFactor left{a + band.row, band.rows, rows_},
+            right{b + band.column, band.columns, what_.columns()};
+        const auto multiply = kind == 0 ? &exact::multiply_columns<exact::HalfCode>
+                                        : &exact::multiply_columns<exact::Single>;
+        return multiply(cells, kLanesOfMemory, left, right, what_.depth(), keep_, shift);
+      }
       const bool in_place = kind == 1 && !shift;
       Sums task{in_place ? reinterpret_cast<f32*>(cells) : sums,
                 a + band.row,
@@ -777,17 +830,23 @@ void ProductTask::run() {
   count_work();
 }
 
-void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  PTX_FOR_EACH_LANE (lane, mask) ProductTask(registers, in, warp, lane).run();
+template <bool OnElements>
+void multiply_all(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  PTX_FOR_EACH_LANE (lane, mask) ProductTask(registers, in, warp, lane, OnElements).run();
 }
 
 }  // namespace
 
 void add_tensor_products(Table& table) {
-  table.push_back(
-      {"tcgen05.mma", &product, Kind::timed, Class::tensor, "", "b32,b64,b64,b32,pred"});
-  table.push_back(
-      {"tcgen05.mma.sp", &product, Kind::timed, Class::tensor, "", "b32,b64,b64,b32,b32,pred"});
+  table.push_back({"tcgen05.mma", &multiply_all<false>, Kind::timed, Class::tensor, "",
+                   "b32,b64,b64,b32,pred"});
+  table.push_back({"tcgen05.mma.sp", &multiply_all<false>, Kind::timed, Class::tensor, "",
+                   "b32,b64,b64,b32,b32,pred"});
+}
+
+std::optional<Handlers> exact::tensor_product(const std::string& name) {
+  if (name != "tcgen05.mma" && name != "tcgen05.mma.sp") return std::nullopt;
+  return Handlers(&multiply_all<true>);
 }
 
 }  // namespace workbench::ptx
