@@ -248,12 +248,15 @@ class _Reader:
         made.arguments = tuple(values)
 
     def _scratch(self, made: Specification) -> Term:
-        """Return the address of the memory that Triton's launcher allocates for each block; 0 where there is none."""
+        """Return the address of the memory that Triton's launcher allocates for each block; 0 where there is none.
+
+        Triton uses it for tensor maps and asks its allocator for their alignment.
+        """
         size = self.kernel.scratch_bytes
         if not size or SCRATCH in made.tensors:
             return term(0)
         blocks = made.grid[0] * made.grid[1] * made.grid[2]
-        made.tensors[SCRATCH] = TensorArgument(SCRATCH, "uint8", (blocks * size,), 1)
+        made.tensors[SCRATCH] = TensorArgument(SCRATCH, "uint8", (blocks * size,), 1, align=MAP_BYTES)
         return self.arena.atom("pointer", SCRATCH)
 
     def _stand_in(self, one: Parameter, given: Any) -> Any:

@@ -16,7 +16,7 @@ from workbench.proof.clocks import BarrierUse
 from workbench.proof.conditions import FALSE, TRUE, Predicate, at_most, below, between, both, zero
 from workbench.proof.indices import flat_index
 from workbench.proof.maps import MAP_BYTES
-from workbench.proof.memory import Place, accesses, accesses_at, address_of, arrays_of
+from workbench.proof.memory import Place, accesses, accesses_at, address_of, arrays_of, space_in
 from workbench.proof.state import State
 from workbench.proof.terms import Term, remainder, term
 from workbench.proof.thread import Thread
@@ -88,7 +88,8 @@ def _replace(thread: Thread, statement: Statement, operands: list[str], state: S
     if not key[0].startswith("%"):
         raise Unknown(statement, "a tensor map that is changed in global memory is not modelled")
     held = state.maps.get(key)
-    (found,) = accesses(thread, statement, operands[0], MAP_BYTES, state, guard, _MODE)
+    mode = _MODE._replace(space=space_in(statement))
+    (found,) = accesses(thread, statement, operands[0], MAP_BYTES, state, guard, mode)
     value, axis = thread.value(statement, operands[-1], state), parse_number(operands[1]) if len(operands) > 2 else 0
     if not isinstance(value, Term) or not isinstance(axis, int):
         raise Unknown(statement, "a field of a tensor map that is not known")
@@ -107,8 +108,9 @@ def _copy_out(thread: Thread, statement: Statement, operands: list[str], state: 
     if parse_number(operands[2]) != MAP_BYTES:
         raise Unknown(statement, "a copy of other than 128 bytes of a tensor map")
     held = state.maps.get(source)
-    read = accesses(thread, statement, operands[1], MAP_BYTES, state, first, _MODE._replace(writes=False))
-    written = accesses(thread, statement, operands[0], MAP_BYTES, state, first, _MODE)
+    reading, writing = _MODE._replace(writes=False, space="shared"), _MODE._replace(space="global")
+    read = accesses(thread, statement, operands[1], MAP_BYTES, state, first, reading)
+    written = accesses(thread, statement, operands[0], MAP_BYTES, state, first, writing)
     if held is not None and first == TRUE and len(thread.role.members or ()) == 1:
         thread.span(MapLifetime(held.begun, read[0]))
         state.maps[target] = MadeMap(written[0], held.fields)

@@ -303,7 +303,7 @@ class _Search:
         wanted = self.programs.wanted(given, factors)
         if any(bool(differing(found[key], one, self.part).any()) for key, one in wanted.items()):
             return False
-        return all(2 * int((one != UNDEFINED).sum()) > one.numel() for one in wanted.values())
+        return all(2 * int((one < UNDEFINED).sum()) > one.numel() for one in wanted.values())
 
     # ---- the smallest input
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from workbench.analysis.exact import RingTensor, elements, raw
+from workbench.analysis.exact import OnElements, RingTensor, elements, raw
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.kernelbench.problem import KernelBenchProblem, copied, init_inputs
 from workbench.judge.kernelbench.seeding import seeded
@@ -65,7 +65,7 @@ class Reference:
         for module in model.modules():
             for held in (module._parameters, module._buffers):
                 held.update({name: _ring(one, used) for name, one in held.items()})
-        with torch.no_grad():
+        with torch.no_grad(), OnElements(used):
             returned = several_of(model(*(_ring(one, used) for one in copied(inputs))))
         found = [raw(one) if isinstance(one, RingTensor) else elements(one) for one in returned]
         return {f"out{index}" if len(found) > 1 else "out": one for index, one in enumerate(found)}
