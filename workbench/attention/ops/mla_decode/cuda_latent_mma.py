@@ -19,8 +19,9 @@ from workbench.attention.ops.mla_decode.problem import (
     MlaDecodeProblem,
     MlaDecodeTensors,
     head_tiles,
+    with_partitions,
 )
-from workbench.attention.ops.paged_attention.rules import num_partitions, partition_size
+from workbench.attention.ops.paged_attention.rules import num_partitions
 from workbench.attention.ops.paged_attention.workspace import Partials, allocated
 from workbench.attention.ops.rules import THREADS, rules, shared_limit, shared_memory
 from workbench.base.packages import ELEMENT_TYPES, cuda_sources
@@ -55,9 +56,7 @@ def default_config(problem: MlaDecodeProblem) -> dict:
         config["NUM_STAGES"] = stages
         if _shared_bytes(config | {"PARTITION_SIZE": max(PARTITION_SIZES)}, problem) <= shared_limit(problem):
             break
-    sizes = [size for size in PARTITION_SIZES if size % problem.page == 0]
-    wanted = partition_size(problem, sizes, blocks_per_multiprocessor=1, heads=head_tiles(config, problem))
-    return {name: (config | {"PARTITION_SIZE": wanted})[name] for name in SPACE}
+    return {name: with_partitions(config, problem)[name] for name in SPACE}
 
 
 SPACE = {

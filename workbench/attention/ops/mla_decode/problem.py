@@ -10,6 +10,7 @@ import torch
 from workbench.attention.cache_formats import fp8_latents
 from workbench.attention.ops.cache_problem import STRIDES, Sizes
 from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.paged_attention.rules import partition_size
 from workbench.attention.ops.rules import grid, rules
 from workbench.ops import Arguments, Config, cdiv
 from workbench.ops.tensors import RunTensors, made
@@ -100,6 +101,13 @@ ARGUMENTS: Arguments = STRIDES | {"page_stride": lambda config, problem, tensors
 def head_tiles(config: Config, problem: MlaDecodeProblem) -> int:
     """Return the number of blocks that share a sequence's query heads."""
     return cdiv(problem.num_heads, config["HEADS_PER_BLOCK"])
+
+
+def with_partitions(config: Config, problem: MlaDecodeProblem) -> dict[str, int]:
+    """Return a configuration with the longest partitions whose blocks fill the GPU."""
+    sizes = [size for size in PARTITION_SIZES if size % problem.page == 0]
+    wanted = partition_size(problem, sizes, blocks_per_multiprocessor=1, heads=head_tiles(config, problem))
+    return {**config, "PARTITION_SIZE": wanted}
 
 
 RESTRICTIONS = rules(

@@ -21,8 +21,9 @@ from workbench.attention.ops.mla_decode.problem import (
     RESTRICTIONS,
     MlaDecodeProblem,
     head_tiles,
+    with_partitions,
 )
-from workbench.attention.ops.paged_attention.rules import num_partitions, partition_size
+from workbench.attention.ops.paged_attention.rules import num_partitions
 from workbench.attention.ops.paged_attention.triton_reduction import (
     LOG2_E,
     combine_partitions,
@@ -186,9 +187,7 @@ def default_config(problem: MlaDecodeProblem) -> dict:
     """Return tiles of 16 heads and 32 tokens, and partitions that fill the GPU; codes take twice the warps."""
     config = {"HEADS_PER_BLOCK": 16, "BLOCK_SIZE": problem.page, "TILE_TOKENS": 32, "num_stages": 2}
     config["num_warps"] = 8 if problem.quantized else 4
-    sizes = [size for size in PARTITION_SIZES if size % problem.page == 0]
-    wanted = partition_size(problem, sizes, blocks_per_multiprocessor=1, heads=head_tiles(config, problem))
-    return {name: (config | {"PARTITION_SIZE": wanted})[name] for name in SPACE}
+    return {name: with_partitions(config, problem)[name] for name in SPACE}
 
 
 SPACE = {
