@@ -11,6 +11,7 @@ import pytest
 import workbench as wb
 from workbench import ptx
 from workbench.errors import KernelFault
+from workbench.ptx import pointers
 from workbench.toolchain import compile_cuda_module
 
 torch = pytest.importorskip("torch")
@@ -148,3 +149,14 @@ def test_integers_that_are_no_addresses_cost_no_search(program: ptx.Program, mon
     source = 'extern "C" __global__ void k(long* p) { p[0] += 1; }'
     kernel = ptx.Program.from_text(next(iter(compile_cuda_module(source, arch="sm_80").kernels.values())).ptx)["k"]
     kernel.launch(1, 1, [torch.tensor([1 << 40, -5, 1 << 62, 7])])
+
+
+def test_tensors_of_a_compiler_are_passed_over():
+    """Their memory begins at 0 and ends at a symbol; those of an earlier `torch.compile` may be alive."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    fake = FakeTensorMode(shape_env=ShapeEnv()).from_tensor(torch.ones(7))
+    assert not isinstance(fake.untyped_storage().nbytes(), int)
+    real = torch.arange(5)
+    assert pointers.lookup([real.data_ptr()])[real.data_ptr()].owner is real

@@ -207,7 +207,8 @@ def _arrays() -> list[Any]:
                 usable = value.dtype.kind != "O"
             else:
                 usable = value.device.type == "cpu" and value.layout is strided
-            if usable and storage_of(value):
+            # A fake tensor says that it is on the CPU; its memory begins at 0, and may have a symbol for its end.
+            if usable and all(type(place) is int and place for place in storage_of(value)):
                 found.append(value)
         except (RuntimeError, NotImplementedError):
             continue  # a tensor without memory: fake, meta, wrapped
