@@ -18,7 +18,7 @@ SHAPES = {"x": (3, 17), "w": (17, 4), "b": (4,)}
 def words(
     right: Callable[..., Any], wrong: Callable[..., Any], part: Part = "P", launches: int = 400, **names
 ) -> Sequence[str]:
-    """What is said of two programs of the tensors x, w and b."""
+    """Return the explanation of two programs of the tensors x, w and b."""
     inputs = right.__code__.co_varnames[: right.__code__.co_argcount]
 
     def elements_of(program: Callable[..., Any]) -> Callable:

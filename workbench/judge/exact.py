@@ -21,8 +21,10 @@ from workbench.analysis.exact import (
     Programs,
     RingTensor,
     agreement,
+    cause_in,
     elements,
     explained,
+    is_float,
     opcodes_of,
     part_of,
     roundings_of,
@@ -32,7 +34,7 @@ from workbench.base.busy import OwnDeadline
 from workbench.errors import WorkbenchError
 from workbench.judge.launching import Failed, RunOrder
 from workbench.ops.declared.case import DeclaredCase
-from workbench.ops.exact_runs import bytes_of, drawn, is_float, results_of_formula, results_of_reference
+from workbench.ops.exact_runs import bytes_of, drawn, results_of_formula, results_of_reference
 from workbench.ops.tensors.inputs import Input
 from workbench.ops.tensors.run_tensors import place_of
 from workbench.ops.variant import TorchVariant
@@ -107,7 +109,7 @@ def exact_answer(cases: Sequence[Any], sides: Sides) -> InWords:
                 difference = explanation.lines
         found = replace(found, unseen=unseen_by(used))
     except Failed as failure:
-        found = ExactAnswer.without(_cause(failure.fields["message"]))
+        found = ExactAnswer.without(cause_in(failure.fields["message"]))
     except (NoExactRule, WorkbenchError) as error:
         found = ExactAnswer.without(str(error))
     except Exception as error:  # the reference is the op's: what it does with elements is not foreseen
@@ -138,11 +140,6 @@ def _names(case: Any, constants: Sequence[float]) -> ExactNames:
     return ExactNames(
         constants, axes={n: [size if isinstance(size, str) else "" for size in one] for n, one in given.items()}
     )
-
-
-def _cause(message: str) -> str:
-    _, _, cause = message.partition("no answer of exact comparison: ")
-    return cause or message
 
 
 def _three(cases: Sequence[Any]) -> list[Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 
 from workbench.analysis.exact import (
+    APART,
     Beside,
     NoExactRule,
     OnElements,
@@ -17,8 +18,11 @@ from workbench.analysis.exact import (
     Side,
     beside_the_first,
     elements,
+    is_float,
     opcodes_of,
     raw,
+    result_of,
+    ringed,
 )
 from workbench.base.trials.trial import Trial
 from workbench.launch import devices
@@ -31,9 +35,6 @@ from workbench.ops.values import Case, Config
 from workbench.ops.variant import TorchVariant, Variant
 
 Outputs = dict[str, torch.Tensor]
-
-APART = 7919
-"""Distance of the seeds of two draws."""
 
 
 def drawn(case: Any, number: int) -> Any:
@@ -94,13 +95,10 @@ def results_of_reference(
 
     ``replaced`` has tensors to compute with in place of the case's.
     """
-    given = {
-        name: replaced[name] if name in replaced else RingTensor.of(one, used) if is_float(one) else one
-        for name, one in case.arguments().items()
-    }
+    given = {name: replaced[name] if name in replaced else ringed(one, used) for name, one in case.arguments().items()}
     with OnElements(used):
         answer = case.contract.answer(given, exact=False)
-    return {name: raw(one) if isinstance(one, RingTensor) else elements(one) for name, one in answer.items()}
+    return {name: result_of(one) for name, one in answer.items()}
 
 
 def results_of_formula(
@@ -129,11 +127,6 @@ def results_of_formula(
     with OnElements(used):
         formula.compute(problem, tensors)
     return {name: raw(one) for name, one in outputs.items()}
-
-
-def is_float(value: object) -> TypeGuard[torch.Tensor]:
-    """Return True for a tensor of floats."""
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def bytes_of(tensors: RunTensors) -> list[str]:

@@ -23,9 +23,6 @@ from workbench.errors import ArgumentError, DeviceUnavailableError, WorkbenchErr
 from workbench.programs.device_options import DeviceOptions
 from workbench.programs.running import start_devices
 
-_APART = 7919
-"""Distance of the seeds of two draws."""
-
 
 def compare_programs(program: str, others: Sequence[str], arguments: Sequence[str], options: DeviceOptions) -> str:
     """Run programs with the same arguments on elements of a ring; return whether the others compute what one does.
@@ -194,8 +191,10 @@ def _move_seeds(draw: int) -> None:
     import numpy
     import torch
 
+    from workbench.analysis.exact import APART
+
     generator = torch.Generator.manual_seed
-    apart = _APART * draw
+    apart = APART * draw
 
     def moved(function: Callable) -> Callable:
         return lambda seed=0, *rest: function(seed + apart if isinstance(seed, int) else seed, *rest)

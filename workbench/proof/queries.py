@@ -198,21 +198,19 @@ class Queries:
                     yield from self._some(pairs[start : start + part])
             return
         ((one, other, in_block),) = pairs
-        plain = self.question(one_block=in_block)
-        if plain.ask(self._race(plain, one, other, in_block), USUAL, model=False).contradiction:
+        answer: Answer = question.ask(self._race(question, one, other, in_block), USUAL)
+        if answer.contradiction:
             return
         simpler = self._unwrapped(one), self._unwrapped(other)
         if simpler != (one, other):
             without = self.question(one_block=in_block)
             if without.ask(self._race(without, *simpler, in_block), USUAL, model=False).contradiction:
                 return
-        answer: Answer = question.ask(self._race(question, one, other, in_block), USUAL)
-        if not answer.contradiction:
-            where = "two threads of a block" if in_block else "two blocks"
-            what = f"{where} race: {does(one)}, {does(other)}" if one.statement is not other.statement else (
-                f"{where} race: each {does(one)}"
-            )  # fmt: skip
-            yield Failure("races", what, (one.statement, other.statement), dict(answer.values))
+        where = "two threads of a block" if in_block else "two blocks"
+        what = f"{where} race: {does(one)}, {does(other)}" if one.statement is not other.statement else (
+            f"{where} race: each {does(one)}"
+        )  # fmt: skip
+        yield Failure("races", what, (one.statement, other.statement), dict(answer.values))
 
     def _unwrapped(self, one: ThreadAccess) -> ThreadAccess:
         """Return an access without the wraps of an index that may wrap only in threads that do not make it."""

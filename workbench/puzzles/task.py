@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from workbench.analysis.exact import ExactAnswer, OnElements, RingTensor, Side, compared, elements, raw
+from workbench.analysis.exact import ExactAnswer, OnElements, Side, compared, elements, result_of, ringed
 from workbench.base.tables import WIDTH
 from workbench.errors import ArgumentError, CompileError, KernelFault
 from workbench.launch import Kernel, Module, check_kernel, trace_kernel
@@ -262,11 +262,10 @@ class Puzzle:
 
         def specified(number: int, side: Side) -> dict[str, torch.Tensor]:
             given = self._prepared(language, self.sizes[-1], seed=number).arguments
-            ring = {name: RingTensor.of(one, side.operators) if one.is_floating_point() else one
-                    for name, one in given.items()}  # fmt: skip
+            ring = {name: ringed(one, side.operators) for name, one in given.items()}
             with OnElements(side.operators):
                 found = self._specified(ring, self.sizes[-1])
-            return {name: raw(one) if isinstance(one, RingTensor) else elements(one) for name, one in found.items()}
+            return {name: result_of(one) for name, one in found.items()}
 
         def launched(number: int, side: Side) -> dict[str, torch.Tensor]:
             run = self._prepared(language, self.sizes[-1], seed=number)

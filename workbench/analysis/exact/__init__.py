@@ -19,10 +19,21 @@ from workbench.analysis.exact.explanation import Explanation, explained
 from workbench.analysis.exact.naming import ExactNames, constants_of
 from workbench.analysis.exact.operators import OnElements, apply
 from workbench.analysis.exact.probing import Programs
-from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
-from workbench.analysis.exact.sides import DIFFERS_NOTE, Beside, Side, beside_the_first, cause_of, compared, exact_notes
+from workbench.analysis.exact.ring import NoExactRule, RingTensor, is_float, raw, result_of, ringed
+from workbench.analysis.exact.sides import (
+    APART,
+    DIFFERS_NOTE,
+    Beside,
+    Side,
+    beside_the_first,
+    cause_in,
+    cause_of,
+    compared,
+    exact_notes,
+)
 
 __all__ = [
+    "APART",
     "DIFFERS_NOTE",
     "Beside",
     "ExactAnswer",
@@ -36,15 +47,19 @@ __all__ = [
     "Side",
     "agreement",
     "beside_the_first",
+    "cause_in",
     "cause_of",
     "compared",
     "constants_of",
     "elements",
     "exact_notes",
     "explained",
+    "is_float",
     "opcodes_of",
     "part_of",
     "raw",
+    "result_of",
+    "ringed",
     "roundings_of",
     "unseen_by",
 ]

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from workbench.analysis.exact.elements import MODULUS, UNDEFINED, elements, floats
-from workbench.analysis.exact.ring import NoExactRule, RingTensor, raw
+from workbench.analysis.exact.ring import NoExactRule, RingTensor, held_in, raw
 from workbench.analysis.exact.rules import OperatorCall, ruled
 
 _MOVES = frozenset(
@@ -90,7 +90,7 @@ class DeviceOperators:
     def call(self, operator: Any, args: tuple, kwargs: Mapping[str, Any]) -> Any:
         """Return an operator's result. Raises NoExactRule for one without a rule."""
         name = operator._schema.name.partition("::")[2]
-        given = [one for one in _tensors((args, dict(kwargs))) if one.is_floating_point()]
+        given = [one for one in held_in((args, dict(kwargs)), torch.Tensor) if one.is_floating_point()]
         if given and name in _HOST:
             raise NoExactRule(f"torch.{name}: it {_HOST[name]} of floats on the host.")
         if not given or self._keeps(operator, name, given, args, kwargs):
@@ -98,7 +98,7 @@ class DeviceOperators:
         else:
             found = self._computed(operator, name, args, kwargs)
             returned = operator(*args, **kwargs)  # its memory is right, its content is not
-            for at, one in enumerate(_tensors(returned)):
+            for at, one in enumerate(held_in(returned, torch.Tensor)):
                 _write(one, found[at] if at < len(found) else None)
         if name in _COPIES and given[-1:] and given[-1].is_cuda and not returned.is_cuda:
             self._copied(returned)
@@ -145,7 +145,7 @@ class DeviceOperators:
         if rule in _RULES:
             found = _RULES[rule](*ring_args, **ring_kwargs)
         else:
-            first = next(one for one in _tensors((ring_args, ring_kwargs)) if isinstance(one, RingTensor))
+            first = next(held_in((ring_args, ring_kwargs), RingTensor))
             found = ruled(rule, OperatorCall(ring_args, ring_kwargs, first))
         return list(found) if isinstance(found, tuple | list) else [found]
 
@@ -219,14 +219,3 @@ def _write(tensor: torch.Tensor, value: Any) -> None:
 
 def _one_dtype(given: list[torch.Tensor]) -> bool:
     return len({one.dtype for one in given}) == 1
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _tensors(one)
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _tensors(one)

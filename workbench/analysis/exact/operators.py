@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from workbench.analysis.exact.ring import NoExactRule, RingTensor, plain, raw
+from workbench.analysis.exact.ring import NoExactRule, RingTensor, held_in, plain, raw
 from workbench.analysis.exact.rules import OperatorCall, ruled
 
 # Operators that move elements and compute nothing, on the elements as they are.
@@ -40,7 +40,7 @@ _SAME = frozenset(["float", "half", "double", "bfloat16", "type_as", "dropout", 
 def apply(func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Return an operator's result. Raises NoExactRule for one without a rule."""
     name = _name_of(func)
-    first = next(_rings((args, kwargs)))
+    first = next(held_in((args, kwargs), RingTensor))
     if name == "dtype":
         return first.standing_for
     if name in ("is_floating_point", "__hash__", "__repr__", "__format__"):
@@ -121,17 +121,6 @@ _ALIASES = {
     "mm": "matmul", "bmm": "matmul", "mv": "matmul", "dot": "matmul", "concat": "cat", "concatenate": "cat",
     "greater": "gt", "less": "lt", "_softmax": "softmax", "masked_fill_": "masked_fill_",
 }  # fmt: skip
-
-
-def _rings(value: Any) -> Iterator[RingTensor]:
-    if isinstance(value, RingTensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _rings(one)
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _rings(one)
 
 
 def _without_dtype(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, TypeGuard, TypeVar
 
 import torch
 
@@ -44,6 +44,36 @@ class RingTensor(torch.Tensor):
         """Compute an operator on elements. Raises NoExactRule for one that has no rule."""
         with torch._C.DisableTorchFunctionSubclass():
             return cls.compute(func, args, dict(kwargs or {}))
+
+
+_Kind = TypeVar("_Kind", bound=torch.Tensor)
+
+
+def is_float(value: object) -> TypeGuard[torch.Tensor]:
+    """Return True for a tensor of floats."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def ringed(value: Any, used: set[str]) -> Any:
+    """Return a tensor of floats as a ring tensor; anything else as it is."""
+    return RingTensor.of(value, used) if is_float(value) else value
+
+
+def result_of(value: torch.Tensor) -> torch.Tensor:
+    """Return the elements of a program's result, be it a ring tensor or a plain one."""
+    return raw(value) if isinstance(value, RingTensor) else elements(value)
+
+
+def held_in(value: Any, kind: type[_Kind]) -> Iterator[_Kind]:
+    """Yield the tensors of a kind among an operator's arguments or results, in tuples, lists and mappings too."""
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from held_in(one, kind)
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from held_in(one, kind)
 
 
 def raw(x: Any) -> Any:

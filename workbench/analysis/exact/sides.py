@@ -18,11 +18,14 @@ from workbench.analysis.exact.agreement import (
 )
 from workbench.analysis.exact.ring import NoExactRule
 from workbench.errors import WorkbenchError
+from workbench.ptx.findings import WITHOUT_RULE
+
+APART = 7919
+"""Distance of the seeds of two draws of the inputs."""
 
 DIFFERS_NOTE = "exact: a difference fails nothing by itself; it asks for a look"
 """Note below answers of which one is that something differs."""
 
-_NO_ANSWER = "no answer of exact comparison: "
 _INSIDE = {"tanh.": "tanh", "ex2.": "exp2", "lg2.": "log2"}
 """Operators of torch that an instruction, by the beginning of its name, computes as well."""
 
@@ -124,8 +127,12 @@ def compared(first: Side, other: Side) -> ExactAnswer:
 
 def cause_of(error: WorkbenchError) -> str:
     """Return in one line why a program has no results on elements."""
-    message = next(iter(str(error).splitlines()), "")
-    _, found, cause = message.partition(_NO_ANSWER)
+    return cause_in(next(iter(str(error).splitlines()), ""))
+
+
+def cause_in(message: str) -> str:
+    """Return what a message says behind the words of the machine for code without a rule; else all of it."""
+    _, found, cause = message.partition(f"{WITHOUT_RULE}: ")
     return cause if found else message
 
 

@@ -119,6 +119,26 @@ class OfSequences(NamedCase):
         return sum(self.seq_lens)
 
 
+class AnsweredSequences(OfSequences):
+    """Case of sequences whose output ``[num_seqs, ...]`` is judged by a bound for each of them."""
+
+    def answers(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the answer and the bound, as `reference` and `bound` do."""
+        raise NotImplementedError
+
+    def reference(self) -> torch.Tensor:
+        """Return the float64 answer on the CPU, ``[num_seqs, ...]``."""
+        return self.answers()[0]
+
+    def bound(self) -> torch.Tensor:
+        """Return the largest error allowed in each sequence, ``[num_seqs] float64``, by the formula of its module."""
+        return self.answers()[1]
+
+    def check(self, out: torch.Tensor) -> Check:
+        """Judge an output; the verdict reports the sequence that comes closest to, or furthest past, its bound."""
+        return check_sequences(out, *self.answers())
+
+
 _Case = TypeVar("_Case", bound=NamedCase)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from workbench.analysis.exact import OnElements, RingTensor, elements, raw
+from workbench.analysis.exact import OnElements, result_of, ringed
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.kernelbench.problem import KernelBenchProblem, copied, init_inputs
 from workbench.judge.kernelbench.seeding import seeded
@@ -64,10 +64,10 @@ class Reference:
         model = copy.deepcopy(self._model)
         for module in model.modules():
             for held in (module._parameters, module._buffers):
-                held.update({name: _ring(one, used) for name, one in held.items()})
+                held.update({name: ringed(one, used) for name, one in held.items()})
         with torch.no_grad(), OnElements(used):
-            returned = several_of(model(*(_ring(one, used) for one in copied(inputs))))
-        found = [raw(one) if isinstance(one, RingTensor) else elements(one) for one in returned]
+            returned = several_of(model(*(ringed(one, used) for one in copied(inputs))))
+        found = [result_of(one) for one in returned]
         return {f"out{index}" if len(found) > 1 else "out": one for index, one in enumerate(found)}
 
     def drawn(self, seed: int) -> list:
@@ -184,13 +184,6 @@ class _Case:
 
 def _named(inputs: Sequence[Any]) -> dict[str, Any]:
     return {f"input{index}": value for index, value in enumerate(inputs)}
-
-
-def _ring(value: Any, used: set[str]) -> Any:
-    """Return a tensor of floats on elements; anything else as it is."""
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    return RingTensor.of(value, used)
 
 
 def _is_float(value: Any) -> bool:

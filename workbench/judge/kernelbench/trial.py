@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from workbench.analysis.exact import ExactAnswer, Side, compared, elements
+from workbench.analysis.exact import APART, ExactAnswer, Side, compared, elements
 from workbench.base.processes.process import BadAnswer
 from workbench.errors import WorkbenchError
 from workbench.judge.answers import failed
@@ -23,8 +23,6 @@ from workbench.ops.declared.elsewhere import CHANGES, Elsewhere
 from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.values import Check
 
-_APART = 7919
-"""Distance of the seeds of two draws."""
 _ROUNDING = 16.0
 """Ratio of an error to its bound up to which it may come from rounding, and so be there for some inputs alone."""
 
@@ -124,7 +122,7 @@ class SolutionTrial:
         def inputs(number: int) -> list:
             if number < len(answers):
                 return answers[number].inputs
-            return self._reference.drawn(answers[0].seed + _APART * number)
+            return self._reference.drawn(answers[0].seed + APART * number)
 
         def reference(number: int, side: Side) -> dict[str, torch.Tensor]:
             return self._reference.on_elements(inputs(number), side.operators)

@@ -21,15 +21,15 @@ from workbench.attention.ops.cache_case import UNWRITTEN, shuffled_tables
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.mla_decode.problem import MlaDecodeProblem, MlaDecodeTensors
 from workbench.attention.ops.mla_decode.reference import absorbed
-from workbench.attention.ops.named_case import OfSequences, by_name, check_sequences
-from workbench.ops import Check, Config
+from workbench.attention.ops.named_case import AnsweredSequences, by_name
+from workbench.ops import Config
 
 FAMILIES = ("needles", "zero_query", "large_scores")
 _LARGE = 32.0  # scores of several hundred: exp of them overflows fp32 unless the maximum is subtracted
 
 
 @dataclass(frozen=True)
-class MlaDecodeCase(OfSequences):
+class MlaDecodeCase(AnsweredSequences):
     """One decode step over a latent cache with all its inputs. Lengths are in tokens, one of each sequence.
 
     ``nope_size`` is the part of the model's unabsorbed key that carries no position: the scale follows from it.
@@ -104,17 +104,9 @@ class MlaDecodeCase(OfSequences):
         """Return lengths that fall from the whole context to half of it."""
         return tuple(context - i * (context // 2) // max(num_seqs - 1, 1) for i in range(num_seqs))
 
-    def reference(self) -> torch.Tensor:
-        """Return the float64 answer on the CPU, ``[num_seqs, num_heads, latent_size]``."""
-        return _answers(self)[0]
-
-    def bound(self) -> torch.Tensor:
-        """Return the largest error allowed in each sequence, ``[num_seqs] float64``."""
-        return _answers(self)[1]
-
-    def check(self, out: torch.Tensor) -> Check:
-        """Judge an output; the verdict reports the sequence that comes closest to, or furthest past, its bound."""
-        return check_sequences(out, *_answers(self))
+    def answers(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the float64 answer, ``[num_seqs, num_heads, latent_size]``, and the bound of each sequence."""
+        return _answers(self)
 
 
 @functools.lru_cache(maxsize=4)

@@ -34,11 +34,10 @@ from workbench.attention.cache_formats.layouts import to_paged
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, LARGEST, dequantize, quantize
 from workbench.attention.ops.cache_case import cache_row_bytes, check_nvfp4, in_pages, shuffled_tables
 from workbench.attention.ops.dtypes import DTYPES
-from workbench.attention.ops.named_case import OfSequences, by_name, check_sequences
+from workbench.attention.ops.named_case import AnsweredSequences, by_name
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.attention.ops.paged_attention.reference import attend_all
 from workbench.errors import ArgumentError
-from workbench.ops import Check
 
 SCALES = ("tensor", "head", "token")
 FAMILIES = ("needles", "zero_query", "one_hot_value", "large_scores")
@@ -46,7 +45,7 @@ _LARGE = 32.0  # scores of several hundred: exp of them overflows fp32 unless th
 
 
 @dataclass(frozen=True)
-class DecodeStep(OfSequences):
+class DecodeStep(AnsweredSequences):
     """One decode step, however its cache is stored. Lengths are in tokens; ``seq_lens`` has one entry per sequence.
 
     ``family`` is "needles" (above), "zero_query" (the answer is the mean of V), "one_hot_value" (V of token t is the
@@ -108,17 +107,9 @@ class DecodeStep(OfSequences):
         others = torch.randint(low, context + 1, (num_seqs - 1,), generator=generator).tolist()
         return (context, *others)
 
-    def reference(self) -> torch.Tensor:
-        """Return the float64 answer on the CPU, ``[num_seqs, num_heads, head_size]``."""
-        return _answers(self)[0]
-
-    def bound(self) -> torch.Tensor:
-        """Return the largest error allowed in each sequence, ``[num_seqs] float64``, by the formula of this module."""
-        return _answers(self)[1]
-
-    def check(self, out: torch.Tensor) -> Check:
-        """Judge an output; the verdict reports the sequence that comes closest to, or furthest past, its bound."""
-        return check_sequences(out, *_answers(self))
+    def answers(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the float64 answer, ``[num_seqs, num_heads, head_size]``, and the bound of each sequence."""
+        return _answers(self)
 
 
 @dataclass(frozen=True)
