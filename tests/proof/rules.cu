@@ -523,7 +523,9 @@ extern "C" __global__ void stored_to_a_constant(float* out) {
 
 extern "C" __global__ void lane_asked(float* out) { out[__shfl_sync(~0u, threadIdx.x, 0)] = threadIdx.x; }
 
-extern "C" __global__ void larger_of_two(float* out, int n) { atomicAdd(out + max((int)threadIdx.x, n), 1.f); }
+extern "C" __global__ void larger_of_two(float* out, int n) {
+  atomicAdd(out + max((int)threadIdx.x, n) + threadIdx.x, 1.f);
+}
 
 extern "C" __global__ void below_zero(float* out, int n) {
   int v = max(min(n, 63), 0) - 64;
@@ -543,4 +545,89 @@ extern "C" __global__ void either_value(float* out, int n) {
   else STORE(place[threadIdx.x], 0);
   __syncthreads();
   atomicAdd(out + place[63 - threadIdx.x], 1.f);
+}
+
+#define COPY_INT(to, from, bytes) \
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(SHARED(to)), "l"(from), "r"(bytes) : "memory")
+#define LANDED COMMIT; WAIT(0)
+
+extern "C" __global__ void copied_or_zero(float* out, const int* x) {  // x has 1 to 64
+  __shared__ int place[64];
+  int t = threadIdx.x;
+  COPY_INT(place + t, x + t, t < 63 ? 4 : 0);
+  LANDED;
+  __syncthreads();
+  atomicAdd(out + place[63 - t] - 1, 1.f);
+}
+
+extern "C" __global__ void half_copied(float* out, const int* x) {  // x has 100 - 65536
+  __shared__ int place[64];
+  int t = threadIdx.x;
+  COPY_INT(place + t, x + t, 2);
+  LANDED;
+  __syncthreads();
+  atomicAdd(out + place[63 - t] + 65436, 1.f);
+}
+
+extern "C" __global__ void copied_twice(float* out, const int* x, const int* y) {  // y has 64
+  __shared__ int place[64];
+  int t = threadIdx.x;
+  COPY_INT(place + t, x + t, 4);
+  LANDED;
+  COPY_INT(place + t, y + t, 4);
+  LANDED;
+  __syncthreads();
+  atomicAdd(out + place[63 - t], 1.f);
+}
+
+extern "C" __global__ void stored_over_a_copy(float* out, const int* x) {
+  __shared__ int place[64];
+  int t = threadIdx.x;
+  COPY_INT(place + t, x + t, 4);
+  LANDED;
+  STORE(place[t], 64);
+  __syncthreads();
+  atomicAdd(out + place[63 - t], 1.f);
+}
+
+extern "C" __global__ void copied_by_some(float* out, const int* x) {
+  __shared__ int place[64];
+  int t = threadIdx.x;
+  if (t < 32) COPY_INT(place + t, x + t, 4);
+  LANDED;
+  __syncthreads();
+  atomicAdd(out + place[63 - t], 1.f);
+}
+
+extern "C" __global__ void beside_a_copy(float* out, const int* x) {
+  __shared__ int place[128];
+  int t = threadIdx.x;
+  COPY_INT(place + 2 * t, x + 2 * t, 4);
+  LANDED;
+  __syncthreads();
+  atomicAdd(out + place[127 - 2 * t], 1.f);
+}
+
+extern "C" __global__ void copied_in_rounds_of_some(float* out, const int* x, const int* y, int n) {  // y has 64
+  __shared__ int place[64];
+  int t = threadIdx.x;
+  COPY_INT(place + t, x + t, 4);
+  LANDED;
+  __syncthreads();
+  if (t < 32)
+    asm volatile("{.reg .pred p; .reg .b32 k; mov.b32 k, 0; again: setp.ge.s32 p, k, %2; @p bra done;\n"
+                 "cp.async.ca.shared.global [%0], [%1], 4; cp.async.commit_group; cp.async.wait_group 0;\n"
+                 "add.s32 k, k, 1; bra again; done: }" ::"r"(SHARED(place + 63 - t)), "l"(y + t), "r"(n) : "memory");
+  __syncthreads();
+  if (t < 32) atomicAdd(out + place[63 - t], 1.f);
+}
+
+extern "C" __global__ void written_while_copied(float* x) {
+  __shared__ __align__(16) float stage[64 * 4];
+  int t = threadIdx.x;
+  COPY(stage + t * 4, x + t * 4);
+  COMMIT;
+  __syncthreads();
+  x[t] = 0.f;
+  WAIT(0);
 }

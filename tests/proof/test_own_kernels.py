@@ -10,7 +10,7 @@ from benchmarks.own_kernels import OWN
 from workbench.proof.proving import HIGHEST, attempt
 from workbench.proof.solver import Effort
 
-UNKNOWN = ("paged_attention: Triton", "reshape_and_cache, layout x: CUDA")
+UNKNOWN = ("reshape_and_cache, layout x: CUDA",)
 QUICK = (
     "copy_blocks: CUDA", "copy_blocks: Triton", "swap_blocks: CUDA", "reshape_and_cache, layout hnd: Triton",
     "reshape_and_cache, layout hnd, int8: CUDA", "gather_cache, layout hnd: Triton", "paged_attention: CUDA",

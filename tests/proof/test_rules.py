@@ -27,6 +27,7 @@ from workbench.toolchain import CompiledKernel
 BOTH = {"out": "float32[64]", "x": "float32[64]"}
 COPIED = {"out": "float32[64]", "x": "float32[64, 4]"}
 ONE = {"out": "float32[64]"}
+INDICES = {"out": "float32[64]", "x": "int32[64]"}
 SEQUENCES = {"out": "float32[n]", "starts": "int32[blocks]", "lengths": "int32[blocks]"}
 APART = ["n < 2**30", {"starts": "0 <= v < n - 64, apart by lengths", "lengths": "0 <= v < 64"}]
 
@@ -72,8 +73,8 @@ RULES = (
     Rule("state._pending", "if all(one == several[0] for one in several):\n        return several[0]",
          "return min(several, key=len)", "copied_on_one_path", COPIED),
     Rule("copies.copy_step", "if reads != FALSE", "if False", "copied_from_outside", {"x": "float32[64 * 4 - 1]"}),
-    Rule("copies.copy_step", 'found += accesses(thread, statement, operands[0], width, state, guard, _WRITE)',
-         "pass", "copied_to_outside", {"x": "float32[64 * 4]"}),
+    Rule("copies.copy_step", 'accesses(thread, statement, operands[0], width, state, guard, _WRITE)',
+         "[]", "copied_to_outside", {"x": "float32[64 * 4]"}),
     Rule("memory.accesses_at", "thread.endanger(", "str(", "read_before_waiting", COPIED),
     Rule("head_copies.HeadCopies.kept", "following = ", "return True\n    following = ", "copies_over_rounds", COPIED,
          also=("head_copies.HeadCopies.guess", "if not length:", "if True:")),
@@ -100,7 +101,7 @@ RULES = (
     Rule("memory.accesses_at", '== "const"', '== ""', "stored_to_a_constant", ONE),
     Rule("memory.destinations", '.split(",")]', '.split(",") if one.strip() in thread.graph.types]', "without_a_place",
          {"out": "float32[64]", "x": "int32[64, 4]"}, facts={"x": "v == i % 4 * 22"}),
-    Rule("memory._loaded", "signed = fact.signed", "pass", "bytes_without_a_sign",
+    Rule("memory.element", "signed = fact.signed", "pass", "bytes_without_a_sign",
          {"out": "float32[64]", "x": "int8[64]"}, facts={"x": "-1 <= v < 64"}),
     Rule("memory.size_of", "variable.external and", "variable.size == 0 and", "declared_outside", ONE),
     Rule("queries.Queries._misaligned", "% one.unit:",
@@ -171,10 +172,25 @@ RULES = (
          "return True", "two_values", ONE),
     Rule("shared_values.SharedValues.load", "if other == value", "", "either_value", ONE),
     Rule("shared_values.SharedValues._ways", "substituted(one.access.path, writer), ", "", "stored_by_some", ONE),
+    Rule("shared_values.SharedValues._copied", "choice(zero(count), 0, data)", "data", "copied_or_zero", INDICES,
+         facts={"x": "1 <= v <= 64"}),
+    Rule("copies._all_or_none", "all(factor % width == 0 for factor in count.parts.values())", "True", "half_copied",
+         INDICES, facts={"x": "v == 100 - 65536"}),
+    Rule("shared_values.SharedValues._alone", "for other in copies", "for other in ()", "copied_twice",
+         INDICES | {"y": "int32[64]"}, facts={"x": "0 <= v < 64", "y": "v == 64"}),
+    Rule("shared_values.SharedValues._alone", "for other in stores", "for other in ()", "stored_over_a_copy", INDICES,
+         facts={"x": "0 <= v < 64"}),
+    Rule("shared_values.SharedValues._copied", "substituted(one.access.path, writer),", "", "copied_by_some", INDICES,
+         facts={"x": "0 <= v < 64"}),
+    Rule("shared_values.SharedValues._copied", "between(0, shift, one.size - size),", "", "beside_a_copy",
+         INDICES | {"x": "int32[128]"}, facts={"x": "0 <= v < 64"}),
+    Rule("state._landed", "if known else ()", "", "copied_in_rounds_of_some", INDICES | {"y": "int32[64]"},
+         facts={"x": "0 <= v < 64", "y": "v == 64"}),
+    Rule("copies.copy_step", "thread.constant(read[0])", "True", "written_while_copied", {"x": "float32[64 * 4]"}),
     Rule("shared_values.SharedValues._only_last_ends", "known and self.run.holds(following, condition)", "known",
          "rounds_that_do_not_come", {"out": "float32[64]", "x": "int32[64]"}),
     Rule("terms._bounds_of_ways", "if unit > 0:", "if True:", "larger_of_two",
-         {"out": "float32[65]"}),
+         {"out": "float32[128]"}),
     Rule("values._shr", "most < 1 << count and _at_least_zero(one, value)", "most < 1 << count", "below_zero", ONE),
     Rule("queries.Queries._unwrapped", "self.execution.holds(one.path, between(0, dividend, divisor - 1))", "True",
          "wrapped_away", {"out": "float32[2**34]"}),

@@ -52,6 +52,22 @@ class AccessMode(NamedTuple):
     space: str = ""
 
 
+class Brought(NamedTuple):
+    """What a copy writes: the bytes of a read, of which ``count`` are read and the others zeros."""
+
+    read: ThreadAccess
+    count: Term
+
+    def substituted(self, mapping: Mapping[Atom, Term]) -> Brought:
+        """Return it with atoms replaced."""
+        return Brought(self.read.substituted(mapping), substituted(self.count, mapping))
+
+    @property
+    def key(self) -> tuple:
+        """Everything that decides the bytes, if the memory that is read does not change."""
+        return self.read.base, self.read.offset, self.count
+
+
 @dataclass(frozen=True, eq=False)
 class ThreadAccess:
     """An access of the generic thread.
@@ -64,7 +80,7 @@ class ThreadAccess:
     waited for it: None for one that it does not wait for. A bulk load is over with an item of a ring, its ``landing``.
     ``proxy`` marks accesses of bulk copies and of products, which do not see ordinary stores without a fence.
     ``clipped`` ones stay in their tensor, whatever their box is; ``align`` is the multiple that an address has to be,
-    where it is not the access's width.
+    where it is not the access's width. ``brought`` is what a ``cp.async`` writes, where that may matter.
     """
 
     statement: Statement
@@ -85,6 +101,7 @@ class ThreadAccess:
     proxy: bool = False
     clipped: bool = False
     align: int = 0
+    brought: Brought | None = None
 
     @property
     def key(self) -> tuple:
@@ -114,6 +131,7 @@ class ThreadAccess:
             rounds=tuple(substituted(one, mapping) for one in self.rounds), clock=self.clock.substituted(mapping),
             over=None if self.over is None else self.over.substituted(mapping),
             landing=None if self.landing is None else (self.landing[0], substituted(self.landing[1], mapping)),
+            brought=None if self.brought is None else self.brought.substituted(mapping),
         )  # fmt: skip
 
     def lasting(self, when: Predicate, path: Predicate, epochs: Epochs, lane_epochs: Epochs) -> ThreadAccess:

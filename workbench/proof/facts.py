@@ -71,7 +71,7 @@ class DataFact:
                 raise ArgumentError(where, repr(part), "distinct, or a comparison of v", f"Write as {_EXAMPLE}.")
             conditions.append(one)
         for one in (tensor, lengths or tensor):
-            if not one.dtype.startswith(("int", "uint", "bool")):
+            if not one.is_whole:
                 got, allowed = f"{one.name} of {one.dtype}", "a tensor of whole numbers"
                 raise ArgumentError(where, got, allowed, "Kernels may read the bits of floats.")
         whole = both(*conditions) if conditions else TRUE
