@@ -631,3 +631,26 @@ extern "C" __global__ void written_while_copied(float* x) {
   x[t] = 0.f;
   WAIT(0);
 }
+
+extern "C" __global__ void one_place_or_many(float* out, int n) {
+  int v = n > 3 ? 0 : threadIdx.x;
+  asm volatile("" : "+r"(v));
+  out[v] = threadIdx.x;
+}
+
+extern "C" __global__ void last_of_a_row(float* out) {
+  int t = threadIdx.x;
+  for (int i = 0; i < 3; ++i) out[t + 64 * i] = 1.f;
+  out[191 - t] = 2.f;
+}
+
+extern "C" __global__ void neither_way(float* out, int n) {
+  asm volatile("{.reg .pred p; .reg .b32 v; setp.gt.s32 p, %1, 3; selp.b32 v, 5, 0, p; setp.eq.s32 p, v, 0;\n"
+               "@p red.global.add.f32 [%0 + 256], 0f00000000;}" ::"l"(out), "r"(n) : "memory");
+}
+
+extern "C" __global__ void several_ways(float* out, int n) {
+  asm volatile("{.reg .pred p, q, r; setp.gt.s32 p, %1, 3; setp.lt.s32 q, %1, 10; setp.gt.u32 r, %2, 5; or.pred q, q, r;\n"
+               "and.pred p, p, q; @p red.global.add.f32 [%0 + 256], 0f00000000;}" ::"l"(out), "r"(n), "r"(threadIdx.x)
+               : "memory");
+}

@@ -186,6 +186,10 @@ RULES = (
          INDICES | {"x": "int32[128]"}, facts={"x": "0 <= v < 64"}),
     Rule("state._landed", "if known else ()", "", "copied_in_rounds_of_some", INDICES | {"y": "int32[64]"},
          facts={"x": "0 <= v < 64", "y": "v == 64"}),
+    Rule("conditions.narrowed", "if known.issuperset(conjuncts(holds))", "if True", "one_place_or_many", ONE),
+    Rule("conditions._of_a_choice", "both(negation(condition), other)", "FALSE", "neither_way", ONE),
+    Rule("conditions._joined", "negation(part) not in found", "negation(part) in found", "several_ways", ONE),
+    Rule("series.in_series", "len(members) - 1", "0", "last_of_a_row", {"out": "float32[192]"}),
     Rule("copies.copy_step", "thread.constant(read[0])", "True", "written_while_copied", {"x": "float32[64 * 4]"}),
     Rule("shared_values.SharedValues._only_last_ends", "known and self.run.holds(following, condition)", "known",
          "rounds_that_do_not_come", {"out": "float32[64]", "x": "int32[64]"}),
@@ -257,8 +261,8 @@ def test_a_faulty_kernel_is_proved_only_with_a_broken_rule(rule):
 
 def test_modules_with_rules_have_mutants():
     with_rules = {
-        "access", "barriers", "copies", "descriptors", "digits", "execution", "graph", "head_copies", "loops",
-        "memory", "queries", "shared_values", "solver", "state", "terms", "values",
+        "access", "barriers", "conditions", "copies", "descriptors", "digits", "execution", "graph", "head_copies",
+        "loops", "memory", "queries", "series", "shared_values", "solver", "state", "terms", "values",
     }  # fmt: skip
     assert {rule.where.partition(".")[0] for rule in RULES} == with_rules
 

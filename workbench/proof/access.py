@@ -53,19 +53,19 @@ class AccessMode(NamedTuple):
 
 
 class Brought(NamedTuple):
-    """What a copy writes: the bytes of a read, of which ``count`` are read and the others zeros."""
+    """What a copy writes: the bytes of a read, of which ``size`` are read and the others zeros."""
 
     read: ThreadAccess
-    count: Term
+    size: Term
 
     def substituted(self, mapping: Mapping[Atom, Term]) -> Brought:
         """Return it with atoms replaced."""
-        return Brought(self.read.substituted(mapping), substituted(self.count, mapping))
+        return Brought(self.read.substituted(mapping), substituted(self.size, mapping))
 
     @property
     def key(self) -> tuple:
         """Everything that decides the bytes, if the memory that is read does not change."""
-        return self.read.base, self.read.offset, self.count
+        return self.read.base, self.read.offset, self.size
 
 
 @dataclass(frozen=True, eq=False)

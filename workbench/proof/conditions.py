@@ -264,3 +264,16 @@ def substituted(value: Any, mapping: Mapping[Atom, Term]) -> Any:
         return in_term(one) if isinstance(one, Term) else in_condition(one) if isinstance(one, Predicate) else one
 
     return anything(value)
+
+
+def narrowed(value: Any, path: Predicate) -> Any:
+    """Return a term or a condition with the way that each choice takes where a path holds, if a part of it tells."""
+    known = frozenset(conjuncts(path))
+    mapping: dict[Atom, Term] = {}
+    for atom in value.deps:
+        if atom.kind in ("choice", "flag"):
+            condition, *ways = atom.args if atom.kind == "choice" else (*atom.args, term(1), term(0))
+            for holds, way in zip((condition, negation(condition)), ways, strict=True):
+                if known.issuperset(conjuncts(holds)):
+                    mapping[atom] = narrowed(way, path)
+    return substituted(value, mapping) if mapping else value

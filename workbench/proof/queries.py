@@ -8,13 +8,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
-from workbench.proof.conditions import TRUE, Predicate, at_most, between, both, either, negation, negative, zero
+from workbench.proof.conditions import (
+    TRUE,
+    Predicate,
+    at_most,
+    between,
+    both,
+    either,
+    narrowed,
+    negation,
+    negative,
+    zero,
+)
 from workbench.proof.descriptors import alignment
 from workbench.proof.digits import zero_parts
 from workbench.proof.execution import Execution
 from workbench.proof.indices import block_index, flat_index, thread_index
 from workbench.proof.memory import size_of
-from workbench.proof.solver import USUAL, Answer, Linear, Place, Question
+from workbench.proof.series import in_series
+from workbench.proof.solver import THOROUGH, USUAL, Answer, Linear, Place, Question
 from workbench.proof.solver_texts import all_of, any_of
 from workbench.proof.terms import GRID, Term, quotient, remainder, term
 from workbench.proof.unknown import line_of
@@ -52,6 +64,7 @@ class Queries:
         self.execution, self.specification = execution, execution.specification
         self.facts = self.specification.facts
         self._rows: dict[tuple, tuple[Term, Term] | None] = {}
+        self._members: dict[ThreadAccess, list[ThreadAccess]] = {}
 
     def failures(self) -> Iterator[Failure]:
         """Yield what could not be proved."""
@@ -157,12 +170,15 @@ class Queries:
         for pair in self._pairs():
             groups.setdefault((pair[0].base, pair[2]), []).append(pair)
         for pairs in groups.values():
-            for start in range(0, len(pairs), _TOGETHER):
-                for failure in self._some(pairs[start : start + _TOGETHER]):
-                    yield failure
-                    failures += 1
-                    if failures >= MOST_FAILURES:
-                        return
+            for failure in self._each(pairs):
+                yield failure
+                failures += 1
+                if failures >= MOST_FAILURES:
+                    return
+
+    def _each(self, pairs: Sequence[Pair]) -> Iterator[Failure]:
+        for start in range(0, len(pairs), _TOGETHER):
+            yield from self._some(pairs[start : start + _TOGETHER])
 
     def _pairs(self) -> Iterator[Pair]:
         unique: dict[tuple, ThreadAccess] = {}
@@ -176,6 +192,9 @@ class Queries:
             space = variable.space if variable is not None else "global"
             if space in ("local", "const") or not any(one.writes for one in several):
                 continue
+            if not (self.specification.repeats and base == REPLICAS):
+                several, members = in_series(several)
+                self._members |= members
             for place, one in enumerate(several):
                 for other in several[place:]:
                     if not (one.writes or other.writes) or never_overlap(one, other):
@@ -198,19 +217,31 @@ class Queries:
                     yield from self._some(pairs[start : start + part])
             return
         ((one, other, in_block),) = pairs
-        answer: Answer = question.ask(self._race(question, one, other, in_block), USUAL)
+        single = one not in self._members and other not in self._members
+        answer: Answer = question.ask(self._race(question, one, other, in_block), USUAL, model=single)
         if answer.contradiction:
             return
-        simpler = self._unwrapped(one), self._unwrapped(other)
+        simpler = self._simpler(one), self._simpler(other)
         if simpler != (one, other):
             without = self.question(one_block=in_block)
-            if without.ask(self._race(without, *simpler, in_block), USUAL, model=False).contradiction:
+            if without.ask(self._race(without, *simpler, in_block), THOROUGH, model=False).contradiction:
                 return
+        if not single:
+            ones, others = (self._members.get(access, [access]) for access in (one, other))
+            yield from self._each([(mine, its, in_block) for place, mine in enumerate(ones)
+                                   for its in (others[place:] if one is other else others)])  # fmt: skip
+            return
         where = "two threads of a block" if in_block else "two blocks"
         what = f"{where} race: {does(one)}, {does(other)}" if one.statement is not other.statement else (
             f"{where} race: each {does(one)}"
         )  # fmt: skip
         yield Failure("races", what, (one.statement, other.statement), dict(answer.values))
+
+    def _simpler(self, one: ThreadAccess) -> ThreadAccess:
+        """Return an access without choices that its path decides, and without wraps."""
+        offset, path = (narrowed(value, one.path) for value in (one.offset, one.path))
+        same = offset == one.offset and path == one.path
+        return self._unwrapped(one if same else replace(one, offset=offset, path=path))
 
     def _unwrapped(self, one: ThreadAccess) -> ThreadAccess:
         """Return an access without the wraps of an index that may wrap only in threads that do not make it."""

@@ -136,10 +136,10 @@ class SharedValues:
         ways = list(self._ways(several, access, offset, size, limits)) if len(several) <= _MOST_STORES else []
         copied = list(self._copied(landed, access, offset, size, limits)) if several and not ways else []
         if copied and (not run.exact or run.holds(access.path, either(*(condition for condition, _ in copied)))):
-            found = copied[-1][1]
+            result = copied[-1][1]
             for condition, value in copied[-2::-1]:
-                found = choice(condition, value, found)
-            return found
+                result = choice(condition, value, result)
+            return result
         if not run.exact:
             return ways[0][1] if ways else anything
         for value in dict.fromkeys(value for _, value in ways):  # of several stores, such as on paths without a join
@@ -163,12 +163,13 @@ class SharedValues:
         """
         copies = [_stored_copy(when, one) for when, one in landed if one.base == access.base]
         for one in copies:
-            writer = None if one.value is None else _writer(one, offset, access.rounds)
-            if writer is None or any(atom.kind == "round" for atom in writer):
+            brought = one.access.brought
+            writer = None if brought is None else _writer(one, offset, access.rounds)
+            if brought is None or writer is None or any(atom.kind == "round" for atom in writer):
                 continue
             if not self._alone(one, copies, access.rounds):
                 continue
-            read, count = one.access.brought.substituted(writer)
+            read, count = brought.substituted(writer)
             shift = offset - substituted(one.offset, writer)
             data = element(self.run, read, read.offset + shift, size, signed=limits[0] < 0)
             if data is None or (size < 4 and not data.within(*limits)):
@@ -348,7 +349,7 @@ def _elements(access: ThreadAccess, values: Sequence[Value] | None) -> Iterator[
 
 def _stored_copy(when: Predicate, copy: ThreadAccess) -> Stored:
     """Return a copy as a store of what tells its bytes: their place in the tensor, or a place outside for zeros."""
-    value = None if copy.brought is None else choice(zero(copy.brought.count), -1, copy.brought.read.offset)
+    value = None if copy.brought is None else choice(zero(copy.brought.size), -1, copy.brought.read.offset)
     return Stored(replace(copy, path=both(when, copy.path)), copy.offset, copy.width, value)
 
 
