@@ -37,6 +37,7 @@ def test_it_is_proved_for_all_sizes(name):
     ("gather_cache, layout hnd: Triton", "starts", "0 <= v <= num_tokens"),
     ("contiguous_attention: CUDA", "cache_rows", "0 <= v <= rows"),
     ("paged_attention: CUDA", "block_tables", "0 <= v <= num_blocks"),
+    pytest.param("paged_attention: Triton", "block_tables", "0 <= v <= num_blocks", marks=pytest.mark.long),
 ])  # fmt: skip
 def test_it_is_not_proved_with_less(name, tensor, weaker):
     *others, data = OWN[name].facts
