@@ -53,7 +53,7 @@ class AccessMode(NamedTuple):
 
 
 class Brought(NamedTuple):
-    """What a copy writes: the bytes of a read, of which ``size`` are read and the others zeros."""
+    """The bytes that a copy writes: those of a read, of which ``size`` are read and the others zeros."""
 
     read: ThreadAccess
     size: Term

@@ -41,7 +41,7 @@ class Queue:
 
 
 class Landed(NamedTuple):
-    """What copies have written that a thread has waited for since some loops' heads, of which it came by the latest."""
+    """The copies that a thread has waited for since some loops' heads, of which it came by the latest."""
 
     copies: Pending = ()
     since: frozenset[Any] = frozenset()
