@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from workbench.attention.kvcache import BlockManager as BlockManager
     from workbench.attention.kvcache import Calibration as Calibration
     from workbench.attention.kvcache import ContiguousKVCache as ContiguousKVCache
+    from workbench.attention.kvcache import LayerGroup as LayerGroup
+    from workbench.attention.kvcache import LayerKind as LayerKind
     from workbench.attention.kvcache import MemoryUse as MemoryUse
     from workbench.attention.kvcache import OutOfBlocksError as OutOfBlocksError
     from workbench.attention.kvcache import PagedKVCache as PagedKVCache
+    from workbench.attention.kvcache import PagePlan as PagePlan
     from workbench.attention.kvcache import SequenceStateError as SequenceStateError
     from workbench.attention.kvcache import UnknownSequenceError as UnknownSequenceError
+    from workbench.attention.kvcache import plan_pages as plan_pages
     from workbench.attention.ops import causal_attention as causal_attention
     from workbench.attention.ops import causal_attention_backward as causal_attention_backward
     from workbench.attention.ops import contiguous_attention as contiguous_attention
