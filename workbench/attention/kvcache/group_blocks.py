@@ -41,6 +41,7 @@ class TokenBlocks:
     def __init__(self, group: LayerGroup, pool: CachingPool):
         self.group, self.pool = group, pool
         self.size = group.block_size
+        self.keeps_all = group.kind in ("full", "latent")
         self.prefixes = Prefixes()
 
     # -- prefix hits --------------------------------------------------------------------------------------------
@@ -87,8 +88,11 @@ class TokenBlocks:
             needed += self._new_blocks(table, num_tokens + new)
             if self._writes_shared(table, num_tokens):
                 writers[table.blocks[-1]] += 1
-            for block in table.blocks[table.first_live : self._first_needed(table, num_tokens)]:
-                leaving[block] += 1
+            if not self.keeps_all:
+                for block in table.blocks[table.first_live : self._first_needed(table, num_tokens)]:
+                    leaving[block] += 1
+        if not (writers or leaving):
+            return needed, 0
         # The last sharer of a block keeps it, unless somebody outside the step refers to it.
         needed += sum(sharers - (sharers == counts[block] - leaving[block]) for block, sharers in writers.items())
         return needed, sum(sharers == counts[block] for block, sharers in leaving.items())
@@ -123,17 +127,25 @@ class TokenBlocks:
             pool.release(source)
         while len(table.blocks) * size < stop:
             table.blocks.append(pool.take())
-        slots: list[int] = []
-        for logical in range(start // size, -(-stop // size)):
-            first = (table.blocks[logical] - logical) * size  # the slot of position p is first + p
-            slots += range(first + max(start, logical * size), first + min(stop, (logical + 1) * size))
+        one = stop - start == 1  # most steps of an engine
+        slots = [table.blocks[-1] * size + start % size] if one else self._slots_of(table, start, stop)
         for logical, prefix in self._named(table, start, ids):
             pool.remember(table.blocks[logical], prefix)
         return slots
 
+    def _slots_of(self, table: BlockTable, start: int, stop: int) -> list[int]:
+        size = self.size
+        slots: list[int] = []
+        for logical in range(start // size, -(-stop // size)):
+            first = (table.blocks[logical] - logical) * size  # the slot of position p is first + p
+            slots += range(first + max(start, logical * size), first + min(stop, (logical + 1) * size))
+        return slots
+
     def _named(self, table: BlockTable, start: int, ids: list[Hashable] | None) -> list[tuple[int, Prefix]]:
         """Return the blocks that new tokens fill, each with the name of its contents, and remember the last name."""
-        if table.prefix is None or ids is None:
+        if table.prefix is None:
+            return []
+        if ids is None:
             table.prefix, table.tail = None, []
             return []
         tokens, named = table.tail + ids, []
@@ -216,6 +228,7 @@ class GroupBlocks:
 
     def __init__(self, groups: Sequence[LayerGroup], pool: CachingPool):
         self.parts = [(StateBlocks if group.kind == "state" else TokenBlocks)(group, pool) for group in groups]
+        self._leaving = [(index, part) for index, part in enumerate(self.parts) if not part.keeps_all]
 
     def index(self, name: str | None) -> int:
         """Return the place of a group, the first one's if no name is given; UnknownNameError if there is no such."""
@@ -257,8 +270,8 @@ class GroupBlocks:
 
     def leave(self, record: SequenceRecord) -> None:
         """Release the blocks that no later token of a sequence reads."""
-        for part, table in self._pairs(record):
-            part.leave(table, record.num_tokens)
+        for index, part in self._leaving:
+            part.leave(record.tables[index], record.num_tokens)
 
     def extend(
         self, record: SequenceRecord, num_tokens: int, ids: list[Hashable] | None, changes: Changes
@@ -266,6 +279,8 @@ class GroupBlocks:
         """Append tokens to a sequence and return their slots in each group."""
         start = record.num_tokens
         record.num_tokens = stop = start + num_tokens
+        if len(self.parts) == 1:
+            return (self.parts[0].extend(record.tables[0], start, stop, ids, changes),)
         return tuple([part.extend(table, start, stop, ids, changes) for part, table in self._pairs(record)])
 
     def ends_first(self, record: SequenceRecord) -> list[int]:
