@@ -15,6 +15,7 @@ from workbench.attention.ops.mla_decode import MlaDecodeCase
 from workbench.attention.ops.paged_attention import case
 from workbench.attention.ops.reshape_and_cache import case as written
 from workbench.attention.ops.swap_blocks import case as swapped
+from workbench.attention.ops.top_k_positions import TopKCase
 
 FEATURES = {"alibi": True, "sliding_window": 150, "soft_cap": 20.0, "sinks": True}
 THREAD_GROUP = {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 4, "V_VEC_SIZE": 8, "NUM_THREADS": 128}
@@ -114,6 +115,15 @@ def _latent():
         )
 
 
+def _choices():
+    one = TopKCase("small", k=70, seq_lens=(300, 70, 3, 131), family="ties")
+    for name, config in {
+        "cuda_radix": {"NUM_THREADS": 128},
+        "triton_bits": {"TILE": 128, "num_warps": 1, "num_stages": 1},
+    }.items():
+        yield of_cases("top_k_positions", name, "ties", config, one)
+
+
 LENGTHS = {"num_seqs": 2, "num_queries": 40, "query_lens": (40, 1), "seq_lens": (90, 70)}
 CAUSAL = {
     "lengths": (4, 2, 32, 90, {**LENGTHS, "dtype": "float16"}),
@@ -161,4 +171,4 @@ def _caches():
                     yield of_cases(op, variant.name, name, variant.default_config(problem), one, arch=arch)
 
 
-SETTINGS = (*_paged(), *_contiguous(), *_latent(), *_causal(), *_caches())
+SETTINGS = (*_paged(), *_contiguous(), *_latent(), *_choices(), *_causal(), *_caches())

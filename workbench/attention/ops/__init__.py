@@ -12,6 +12,7 @@ from workbench.attention.ops.mla_decode import mla_decode
 from workbench.attention.ops.paged_attention import paged_attention
 from workbench.attention.ops.reshape_and_cache import reshape_and_cache
 from workbench.attention.ops.swap_blocks import swap_blocks
+from workbench.attention.ops.top_k_positions import top_k_positions
 
 __all__ = [
     "causal_attention",
@@ -23,4 +24,5 @@ __all__ = [
     "paged_attention",
     "reshape_and_cache",
     "swap_blocks",
+    "top_k_positions",
 ]
