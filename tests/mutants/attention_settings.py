@@ -11,6 +11,7 @@ from workbench.attention.ops.causal_attention_backward import CausalAttentionBac
 from workbench.attention.ops.contiguous_attention import ContiguousAttentionCase
 from workbench.attention.ops.copy_blocks import case as copied
 from workbench.attention.ops.gather_cache import case as gathered
+from workbench.attention.ops.indexer_scores import IndexerCase
 from workbench.attention.ops.mla_decode import MlaDecodeCase
 from workbench.attention.ops.paged_attention import case
 from workbench.attention.ops.reshape_and_cache import case as written
@@ -122,6 +123,11 @@ def _choices():
         "triton_bits": {"TILE": 128, "num_warps": 1, "num_stages": 1},
     }.items():
         yield of_cases("top_k_positions", name, "ties", config, one)
+    shared = {"BLOCK_SIZE": 16, "TILE_TOKENS": 32}
+    for name, own in {"cuda_mma": {"NUM_THREADS": 32}, "triton_dot": {"num_warps": 1, "num_stages": 1}}.items():
+        for dtype in ("bfloat16", "float8_e4m3fn"):
+            one = IndexerCase("small", 19, 32, (1, 33, 0, 70), dtype)
+            yield of_cases("indexer_scores", name, dtype, shared | own, one)
 
 
 LENGTHS = {"num_seqs": 2, "num_queries": 40, "query_lens": (40, 1), "seq_lens": (90, 70)}

@@ -13,7 +13,7 @@ from workbench.base.packages import lazily
 
 _OPS = (
     "causal_attention", "causal_attention_backward", "contiguous_attention", "copy_blocks", "gather_cache",
-    "mla_decode", "paged_attention", "reshape_and_cache", "swap_blocks", "top_k_positions",
+    "indexer_scores", "mla_decode", "paged_attention", "reshape_and_cache", "swap_blocks", "top_k_positions",
 )  # fmt: skip
 _LAZY = dict.fromkeys(kvcache.__all__, "workbench.attention.kvcache") | dict.fromkeys(_OPS, "workbench.attention.ops")
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from workbench.attention.ops import contiguous_attention as contiguous_attention
     from workbench.attention.ops import copy_blocks as copy_blocks
     from workbench.attention.ops import gather_cache as gather_cache
+    from workbench.attention.ops import indexer_scores as indexer_scores
     from workbench.attention.ops import mla_decode as mla_decode
     from workbench.attention.ops import paged_attention as paged_attention
     from workbench.attention.ops import reshape_and_cache as reshape_and_cache

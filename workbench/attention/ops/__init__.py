@@ -8,6 +8,7 @@ from workbench.attention.ops.causal_attention_backward import causal_attention_b
 from workbench.attention.ops.contiguous_attention import contiguous_attention
 from workbench.attention.ops.copy_blocks import copy_blocks
 from workbench.attention.ops.gather_cache import gather_cache
+from workbench.attention.ops.indexer_scores import indexer_scores
 from workbench.attention.ops.mla_decode import mla_decode
 from workbench.attention.ops.paged_attention import paged_attention
 from workbench.attention.ops.reshape_and_cache import reshape_and_cache
@@ -20,6 +21,7 @@ __all__ = [
     "contiguous_attention",
     "copy_blocks",
     "gather_cache",
+    "indexer_scores",
     "mla_decode",
     "paged_attention",
     "reshape_and_cache",

@@ -45,7 +45,8 @@ def mla_decode(
     which is already in the cache. A token's row of the cache is its key for every head, and the first ``latent_size``
     elements of the same row are its value: this is the absorbed form, whose queries come from
     `workbench.attention.ops.mla_decode.reference.absorb`. A sequence without tokens gives zeros. Method: DeepSeek-V2,
-    2024; the cache is that of FlashMLA and vLLM.
+    2024; the cache is that of FlashMLA and vLLM. Attention to chosen tokens alone (DeepSeek-V3.2) is attention to pages
+    of one token: pass ``latent_cache.view(-1, 1, row)`` and `chosen_slots` as ``block_tables``.
 
     Args:
         query: ``[num_seqs, num_heads, latent_size + rope_size]`` float32, float16 or bfloat16, absorbed; rows may be

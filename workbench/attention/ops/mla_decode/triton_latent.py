@@ -31,6 +31,7 @@ from workbench.attention.ops.paged_attention.triton_reduction import (
     partitions_at_once,
 )
 from workbench.attention.ops.rules import rules, shared_memory
+from workbench.attention.ops.triton_codes import UNIT, halves_of
 from workbench.attention.ops.triton_types import TYPES
 from workbench.base.packages import ELEMENT_TYPES
 from workbench.ops import Config, TritonStep, TritonVariant
@@ -38,14 +39,9 @@ from workbench.ops import Config, TritonStep, TritonVariant
 
 @triton.jit
 def values_of(codes, scales, SHAPE: tl.constexpr, GROUPED: tl.constexpr):
-    """Return ``[tokens, LATENT_SIZE] fp32`` values of e4m3 codes, with a scale for every group of each token.
-
-    Moved down by a bit, a code is an fp16 too small by 2^8; the code of NaN stays NaN.
-    """
-    size = codes.to(tl.int16) & 0x7F
-    bits = tl.where(size == 0x7F, 0x7E00, size << 7) | ((codes.to(tl.int16) & 0x80) << 8)
-    exact = bits.to(tl.float16, bitcast=True).to(tl.float32).reshape(GROUPED)
-    return (exact * (scales * 256.0)[:, :, None]).reshape(SHAPE)
+    """Return ``[tokens, LATENT_SIZE] fp32`` values of e4m3 codes, with a scale for every group of each token."""
+    exact = halves_of(codes).to(tl.float32).reshape(GROUPED)
+    return (exact * (scales * UNIT)[:, :, None]).reshape(SHAPE)
 
 
 @triton.jit
@@ -192,7 +188,7 @@ def default_config(problem: MlaDecodeProblem) -> dict:
 
 SPACE = {
     "HEADS_PER_BLOCK": (16, 32, 64),
-    "BLOCK_SIZE": (16, 32, 64, 128),
+    "BLOCK_SIZE": (1, 16, 32, 64, 128),
     "PARTITION_SIZE": PARTITION_SIZES,
     "TILE_TOKENS": (16, 32, 64),
     "num_warps": (4, 8),
