@@ -14,6 +14,7 @@ from workbench.attention.ops.gather_cache import case as gathered
 from workbench.attention.ops.indexer_scores import IndexerCase
 from workbench.attention.ops.mla_decode import MlaDecodeCase
 from workbench.attention.ops.paged_attention import case
+from workbench.attention.ops.pool_windows import PoolCase
 from workbench.attention.ops.reshape_and_cache import case as written
 from workbench.attention.ops.swap_blocks import case as swapped
 from workbench.attention.ops.top_k_positions import TopKCase
@@ -123,6 +124,12 @@ def _choices():
         "triton_bits": {"TILE": 128, "num_warps": 1, "num_stages": 1},
     }.items():
         yield of_cases("top_k_positions", name, "ties", config, one)
+    for name, config in {
+        "cuda_online": {"NUM_THREADS": 32, "VEC_SIZE": 2},
+        "triton_online": {"TILE": 64, "num_warps": 1, "num_stages": 1},
+    }.items():
+        for family in ("first", "large"):
+            yield of_cases("pool_windows", name, family, config, PoolCase("small", 3, 6, 90, family=family))
     shared = {"BLOCK_SIZE": 16, "TILE_TOKENS": 32}
     for name, own in {"cuda_mma": {"NUM_THREADS": 32}, "triton_dot": {"num_warps": 1, "num_stages": 1}}.items():
         for dtype in ("bfloat16", "float8_e4m3fn"):

@@ -13,7 +13,8 @@ from workbench.base.packages import lazily
 
 _OPS = (
     "causal_attention", "causal_attention_backward", "contiguous_attention", "copy_blocks", "gather_cache",
-    "indexer_scores", "mla_decode", "paged_attention", "reshape_and_cache", "swap_blocks", "top_k_positions",
+    "indexer_scores", "mla_decode", "paged_attention", "pool_windows", "reshape_and_cache", "swap_blocks",
+    "top_k_positions",
 )  # fmt: skip
 _LAZY = dict.fromkeys(kvcache.__all__, "workbench.attention.kvcache") | dict.fromkeys(_OPS, "workbench.attention.ops")
 
@@ -22,6 +23,7 @@ __all__ = list(_LAZY)
 if TYPE_CHECKING:
     from workbench.attention.kvcache import BlockManager as BlockManager
     from workbench.attention.kvcache import Calibration as Calibration
+    from workbench.attention.kvcache import Compressor as Compressor
     from workbench.attention.kvcache import ContiguousKVCache as ContiguousKVCache
     from workbench.attention.kvcache import MemoryUse as MemoryUse
     from workbench.attention.kvcache import OutOfBlocksError as OutOfBlocksError
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from workbench.attention.ops import indexer_scores as indexer_scores
     from workbench.attention.ops import mla_decode as mla_decode
     from workbench.attention.ops import paged_attention as paged_attention
+    from workbench.attention.ops import pool_windows as pool_windows
     from workbench.attention.ops import reshape_and_cache as reshape_and_cache
     from workbench.attention.ops import swap_blocks as swap_blocks
     from workbench.attention.ops import top_k_positions as top_k_positions

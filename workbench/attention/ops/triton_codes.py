@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 UNIT = tl.constexpr(256.0)
-"""What the numbers of `halves_of` have still to be multiplied by."""
+"""Factor that the numbers of `halves_of` still have to be multiplied by."""
 
 
 @triton.jit
