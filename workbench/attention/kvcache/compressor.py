@@ -60,7 +60,8 @@ class Compressor:
         if self._overlapping:
             full = self._with_the_window_before(full)
         self.num_entries += windows
-        return pool_windows(*(rows.contiguous() for rows in full), self._bias, variant=self._variant)
+        new_values, new_gates = (rows.contiguous() for rows in full)
+        return pool_windows(new_values, new_gates, self._bias, variant=self._variant)
 
     def _with_the_window_before(self, full: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return windows of twice as many vectors, those of the window before first, and keep the last window's."""

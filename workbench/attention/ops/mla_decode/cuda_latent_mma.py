@@ -112,7 +112,7 @@ VARIANT = CudaVariant(
     ),
     layouts=("latent",),
     dtypes=("float16", "bfloat16"),
-    features=(NAME,),
+    features=(NAME, "sinks"),
     defaults=default_config,
     macros=lambda config, problem: {
         "SCALAR": ELEMENT_TYPES[problem.dtype].cpp,
