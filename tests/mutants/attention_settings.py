@@ -10,6 +10,7 @@ from workbench.attention.ops.causal_attention import CausalAttentionCase
 from workbench.attention.ops.causal_attention_backward import CausalAttentionBackwardCase
 from workbench.attention.ops.contiguous_attention import ContiguousAttentionCase
 from workbench.attention.ops.copy_blocks import case as copied
+from workbench.attention.ops.gated_delta_step import GatedDeltaCase
 from workbench.attention.ops.gather_cache import case as gathered
 from workbench.attention.ops.indexer_scores import IndexerCase
 from workbench.attention.ops.mla_decode import MlaDecodeCase
@@ -130,6 +131,13 @@ def _choices():
     }.items():
         for family in ("first", "large"):
             yield of_cases("pool_windows", name, family, config, PoolCase("small", 3, 6, 90, family=family))
+    for name, config in {
+        "cuda_columns": {"NUM_THREADS": 64, "VEC_SIZE": 2},
+        "triton_tile": {"TILE": 16, "num_warps": 1, "num_stages": 1},
+    }.items():
+        for by_row in (False, True):
+            one = GatedDeltaCase("small", 5, 1, 2, 16, 40, by_row, "float16")
+            yield of_cases("gated_delta_step", name, "a decay a row" if by_row else "a decay", config, one)
     shared = {"BLOCK_SIZE": 16, "TILE_TOKENS": 32}
     for name, own in {"cuda_mma": {"NUM_THREADS": 32}, "triton_dot": {"num_warps": 1, "num_stages": 1}}.items():
         for dtype in ("bfloat16", "float8_e4m3fn"):

@@ -7,6 +7,7 @@ from workbench.attention.ops.causal_attention import causal_attention
 from workbench.attention.ops.causal_attention_backward import causal_attention_backward
 from workbench.attention.ops.contiguous_attention import contiguous_attention
 from workbench.attention.ops.copy_blocks import copy_blocks
+from workbench.attention.ops.gated_delta_step import gated_delta_step
 from workbench.attention.ops.gather_cache import gather_cache
 from workbench.attention.ops.indexer_scores import indexer_scores
 from workbench.attention.ops.mla_decode import mla_decode
@@ -21,6 +22,7 @@ __all__ = [
     "causal_attention_backward",
     "contiguous_attention",
     "copy_blocks",
+    "gated_delta_step",
     "gather_cache",
     "indexer_scores",
     "mla_decode",
