@@ -9,6 +9,7 @@ from workbench import ops
 from workbench.attention.ops.causal_attention import CausalAttentionCase
 from workbench.attention.ops.causal_attention_backward import CausalAttentionBackwardCase
 from workbench.attention.ops.contiguous_attention import ContiguousAttentionCase
+from workbench.attention.ops.conv_step import ConvCase
 from workbench.attention.ops.copy_blocks import case as copied
 from workbench.attention.ops.gated_delta_step import GatedDeltaCase
 from workbench.attention.ops.gather_cache import case as gathered
@@ -138,6 +139,11 @@ def _choices():
         for by_row in (False, True):
             one = GatedDeltaCase("small", 5, 1, 2, 16, 40, by_row, "float16")
             yield of_cases("gated_delta_step", name, "a decay a row" if by_row else "a decay", config, one)
+    for name, config in {
+        "cuda_vectors": {"NUM_THREADS": 32, "VEC_SIZE": 2},
+        "triton_vectors": {"TILE": 64, "num_warps": 1, "num_stages": 1},
+    }.items():
+        yield of_cases("conv_step", name, "bf16", config, ConvCase("small", 6, 96))
     shared = {"BLOCK_SIZE": 16, "TILE_TOKENS": 32}
     for name, own in {"cuda_mma": {"NUM_THREADS": 32}, "triton_dot": {"num_warps": 1, "num_stages": 1}}.items():
         for dtype in ("bfloat16", "float8_e4m3fn"):

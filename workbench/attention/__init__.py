@@ -12,9 +12,9 @@ from workbench.attention import kvcache
 from workbench.base.packages import lazily
 
 _OPS = (
-    "causal_attention", "causal_attention_backward", "contiguous_attention", "copy_blocks", "gated_delta_step",
-    "gather_cache", "indexer_scores", "mla_decode", "paged_attention", "pool_windows", "reshape_and_cache",
-    "swap_blocks", "top_k_positions",
+    "causal_attention", "causal_attention_backward", "contiguous_attention", "conv_step", "copy_blocks",
+    "gated_delta_step", "gather_cache", "indexer_scores", "mla_decode", "paged_attention", "pool_windows",
+    "reshape_and_cache", "swap_blocks", "top_k_positions",
 )  # fmt: skip
 _LAZY = dict.fromkeys(kvcache.__all__, "workbench.attention.kvcache") | dict.fromkeys(_OPS, "workbench.attention.ops")
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from workbench.attention.ops import causal_attention as causal_attention
     from workbench.attention.ops import causal_attention_backward as causal_attention_backward
     from workbench.attention.ops import contiguous_attention as contiguous_attention
+    from workbench.attention.ops import conv_step as conv_step
     from workbench.attention.ops import copy_blocks as copy_blocks
     from workbench.attention.ops import gated_delta_step as gated_delta_step
     from workbench.attention.ops import gather_cache as gather_cache

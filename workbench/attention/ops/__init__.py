@@ -6,6 +6,7 @@
 from workbench.attention.ops.causal_attention import causal_attention
 from workbench.attention.ops.causal_attention_backward import causal_attention_backward
 from workbench.attention.ops.contiguous_attention import contiguous_attention
+from workbench.attention.ops.conv_step import conv_step
 from workbench.attention.ops.copy_blocks import copy_blocks
 from workbench.attention.ops.gated_delta_step import gated_delta_step
 from workbench.attention.ops.gather_cache import gather_cache
@@ -21,6 +22,7 @@ __all__ = [
     "causal_attention",
     "causal_attention_backward",
     "contiguous_attention",
+    "conv_step",
     "copy_blocks",
     "gated_delta_step",
     "gather_cache",

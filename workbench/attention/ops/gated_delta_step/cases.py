@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from workbench.attention.ops.cache_case import drawn_slots
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.gated_delta_step.problem import GatedDeltaProblem, GatedDeltaTensors
 from workbench.attention.ops.gated_delta_step.reference import step
@@ -128,10 +129,7 @@ def _content(case: GatedDeltaCase) -> _Content:
     keys = case.num_seqs, case.num_key_heads, case.key_size
     heads = case.num_seqs, case.num_value_heads
     states = normal(slots, case.num_value_heads, case.key_size, case.value_size)
-    read = torch.randperm(slots, generator=generator)[: case.num_seqs].int()
-    written = slots + torch.randperm(slots, generator=generator)[: case.num_seqs].int()
-    number = torch.arange(case.num_seqs)
-    read[number % 3 == 2], written[number % 5 == 3] = -1, -1
+    read, written = drawn_slots(case.num_seqs, slots, generator)
     unread = torch.ones(slots, dtype=torch.bool)
     unread[read[read >= 0].long()] = False
     states[unread] = torch.nan
@@ -143,7 +141,7 @@ def _content(case: GatedDeltaCase) -> _Content:
         beta=torch.rand(heads, generator=generator),
         states=states,
         slots=read,
-        new_slots=written.int(),
+        new_slots=written,
     )
 
 
