@@ -12,6 +12,7 @@ from workbench.base.packages import lazily
 _LAZY = {
     "BlockManager": "workbench.attention.kvcache.block_manager",
     "Calibration": "workbench.attention.cache_formats.quantization",
+    "Compressor": "workbench.attention.kvcache.compressor",
     "ContiguousKVCache": "workbench.attention.kvcache.contiguous",
     "LayerGroup": "workbench.attention.kvcache.layer_groups",
     "LayerKind": "workbench.attention.kvcache.page_plan",
@@ -29,6 +30,7 @@ __all__ = list(_LAZY)
 if TYPE_CHECKING:
     from workbench.attention.cache_formats.quantization import Calibration as Calibration
     from workbench.attention.kvcache.block_manager import BlockManager as BlockManager
+    from workbench.attention.kvcache.compressor import Compressor as Compressor
     from workbench.attention.kvcache.contiguous import ContiguousKVCache as ContiguousKVCache
     from workbench.attention.kvcache.errors import OutOfBlocksError as OutOfBlocksError
     from workbench.attention.kvcache.errors import SequenceStateError as SequenceStateError
