@@ -75,12 +75,12 @@ class _Program:
 
 
 def _compared(first: _Program, second: _Program) -> str:
-    from workbench.analysis.exact import DIFFERS_NOTE, Side, compared
+    from workbench.analysis.exact import Side, compared
 
     outputs: list[str] = []
 
     def side_of(program: _Program) -> Side:
-        def compute(number: int, side: Side) -> Mapping[str, Any]:
+        def compute(number: int, _: Mapping[str, Any], side: Side) -> Mapping[str, Any]:
             found = program.run(number)
             side.opcodes |= set(found["opcodes"])
             side.operators |= set(found["operators"])
@@ -93,8 +93,8 @@ def _compared(first: _Program, second: _Program) -> str:
 
     answer = compared(side_of(first), side_of(second))
     compares = f" (compared: {', '.join(outputs)})" if answer.same is not None else ""
-    lines = [f"exact: {first.path} and {second.path}: {answer}{compares}"]
-    return "\n".join([*lines, *[DIFFERS_NOTE] * (answer.same is False)])
+    _, *more = answer.lines
+    return "\n".join([f"exact: {first.path} and {second.path}: {answer}{compares}", *more])
 
 
 def _common(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

@@ -19,9 +19,10 @@ from workbench.analysis.exact.agreement import Part, Results
 from workbench.analysis.exact.elements import MODULUS, P, function, multiply
 from workbench.analysis.exact.ring import RingTensor, raw
 from workbench.base.busy import OwnDeadline
+from workbench.base.processes.deadline import Deadline
 
 Inputs = Mapping[str, torch.Tensor]
-"""Tensors of floats by name."""
+"""Tensors of floats by name, or of ring elements that stand for floats."""
 
 
 class OutOfLaunches(Exception):
@@ -30,15 +31,12 @@ class OutOfLaunches(Exception):
 
 @dataclass
 class Programs:
-    """Two programs on ring elements, each a function of its inputs, the ``launches`` that are left and the time.
-
-    ``kernel`` takes floats, and ``reference`` tensors of elements.
-    """
+    """Two programs on ring elements, each a function of its inputs, the ``launches`` that are left and the time."""
 
     kernel: Callable[[Inputs], Results]
-    reference: Callable[[Mapping[str, RingTensor]], Results]
+    reference: Callable[[Inputs], Results]
     launches: int
-    deadline: OwnDeadline
+    deadline: OwnDeadline | Deadline
 
     def launched(self, given: Inputs) -> Results:
         """Return the kernel's results. Raises OutOfLaunches."""
@@ -51,11 +49,11 @@ class Programs:
         """Return the reference's results, for inputs times elements. Raises OutOfLaunches."""
         if self.deadline.left <= 0:
             raise OutOfLaunches("no time is left")
-        ring = {name: RingTensor.of(one) for name, one in given.items()}
+        scaled = dict(given)
         for name, factor in (factors or {}).items():
-            scaled = multiply(raw(ring[name]), torch.tensor(factor))
-            ring[name] = RingTensor.made(scaled, ring[name].dtype, set())
-        return self.reference(ring)
+            one = raw(RingTensor.of(given[name]))
+            scaled[name] = RingTensor.made(multiply(one, torch.tensor(factor)), given[name].dtype, set())
+        return self.reference(scaled)
 
 
 @dataclass(frozen=True)
