@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sys
 import tempfile
 import traceback
@@ -41,7 +42,17 @@ def compare_programs(program: str, others: Sequence[str], arguments: Sequence[st
     start_devices(launches, options)
     with tempfile.TemporaryDirectory() as folder:
         first, *rest = [_Program(name, arguments, launches, Path(folder)) for name in (program, *others)]
+        _prepare((program, *others))
         return "\n".join(_compared(first, one) for one in rest)
+
+
+def _prepare(programs: Sequence[str]) -> None:
+    """Import Triton before the forks, if a program does, and let it make the key of its cache once for all of them."""
+    if any(re.search(r"^\s*(import|from) triton\b", Path(one).read_text(), re.MULTILINE) for one in programs):
+        with suppress(ImportError):  # which a program will say
+            from triton.runtime.cache import triton_key
+
+            triton_key()
 
 
 @dataclass(eq=False)
