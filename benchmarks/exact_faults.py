@@ -96,7 +96,7 @@ class Subject:
         def launched(seed: int, _: Results, side: Side) -> Results:
             device = Changed(original, changed, exact=True)
             found = self.run(seed, device)
-            side.take_kernels([machine_kernel(kernel) for kernel in device.kernels], ())
+            side.take_kernels([machine_kernel(kernel) for kernel in device.kernels])
             return {name: elements(found[name]) for name in reference.draw(seed)}
 
         reference = Side(wanted)

@@ -108,7 +108,7 @@ class Outside:
             return {"out": raw(self.reference(*(ringed(one, side.operators) for one in known.values())))}
 
         def found(number: int, given: Tensors, side: Side) -> Tensors:
-            side.take_kernels([machine_kernel(one) for one in kernels], [one.ptx for one in kernels])
+            side.take_kernels([machine_kernel(one) for one in kernels])
             return self._found(kernels, {**self._tensors(number), **given})
 
         return compared(Side(wanted, inputs, called="the reference"), Side(found, inputs), seconds=30)

@@ -70,7 +70,7 @@ class DrawnLaunch:
             _floats(given)[name].copy_(as_floats(one))
         compiled = run_on_elements(self.kernel, grid=self.grid, block=self.block, args=given)
         passed = [one for one in given if isinstance(one, float)]
-        side.take_kernels([machine_kernel(compiled)], [compiled.ptx], passed)
+        side.take_kernels([machine_kernel(compiled)], passed)
         return {name: elements(one) for name, one in _floats(given).items() if name in self.outputs}
 
     def inputs(self, number: int) -> dict[str, torch.Tensor]:

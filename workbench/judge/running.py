@@ -250,7 +250,7 @@ def _exact(cases: Sequence[Any], request: Mapping[str, Any], whole: OwnDeadline)
     def remember(side: Side) -> None:
         kernels = [loaded.programs[one.program][one.entry] for one in description.launches]
         passed = (argument.value for one in description.launches for argument in one.arguments)
-        side.take_kernels(kernels, description.programs, (number for number in passed if isinstance(number, float)))
+        side.take_kernels(kernels, (number for number in passed if isinstance(number, float)))
 
     formula = None if request["formula"] is None else by_value.loads(request["formula"])
     return exact_answer(cases, run, remember, formula, request["config"], min(SECONDS, whole.left))

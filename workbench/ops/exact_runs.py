@@ -60,7 +60,7 @@ def side_of(variant: Variant, config: Config, case: Case, arch: str | None = Non
         variant.run(config, problem, tensors, device, exact=True)
         if not side.opcodes:
             compiled = variant.kernels(config, problem, device.arch, machine_code=False)
-            side.take_kernels([machine_kernel(one) for one in compiled], {one.ptx for one in compiled})
+            side.take_kernels([machine_kernel(one) for one in compiled])
         return {name: elements(part) for name, part in _written(tensors).items()}
 
     return Side(compute, lambda number: inputs_of(drawn(case, number), config), axes_of(case))

@@ -287,7 +287,7 @@ class Puzzle:
             for name, one in replaced.items():
                 run.arguments[name].copy_(as_floats(one))
             compiled = run_on_elements(kernel, **self._call(run), seconds_limit=_SECONDS)
-            side.take_kernels([machine_kernel(compiled)], [compiled.ptx])
+            side.take_kernels([machine_kernel(compiled)])
             return {name: elements(one) for name, one in run.outputs.items()}
 
         return compared(Side(specified, inputs, called="the specification"), Side(launched, inputs))

@@ -30,6 +30,7 @@ from workbench.base.busy import OwnDeadline
 from workbench.base.processes.deadline import Deadline
 from workbench.errors import WorkbenchError
 from workbench.ptx.findings import WITHOUT_RULE
+from workbench.ptx.launch import PtxKernel
 
 APART = 7919
 """Distance of the seeds of two draws of the inputs."""
@@ -67,14 +68,15 @@ class Side:
     constants: list[float] = field(default_factory=list)
     _draws: dict[int, Results] = field(default_factory=dict, repr=False)
 
-    def take_kernels(self, kernels: Sequence[object], texts: Iterable[str], passed: Iterable[float] = ()) -> None:
-        """Remember the instructions of kernels of the machine, and the numbers in their PTX or passed to them.
+    def take_kernels(self, kernels: Sequence[PtxKernel], passed: Iterable[float] = ()) -> None:
+        """Remember the instructions of kernels of the machine, and the numbers in their code or passed to them.
 
         They are remembered the first time alone.
         """
         if not self.opcodes:
             self.opcodes |= opcodes_of(kernels)
-            self.constants += dict.fromkeys([*(number for text in texts for number in constants_of(text)), *passed])
+            bodies = [one.module.text[one.entry.body_start : one.entry.body_end] for one in kernels]
+            self.constants += dict.fromkeys([*(number for text in bodies for number in constants_of(text)), *passed])
 
     def draw(self, number: int) -> Results:
         """Return the results on a draw. Raises WorkbenchError where the program has none on elements."""
