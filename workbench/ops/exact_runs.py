@@ -78,7 +78,10 @@ def reference_side(draw: Callable[[int], Any], formula: TorchVariant | None, con
             return _of_reference(case, side.operators, given)
         if formula is None:
             raise NoExactRule("the op has no variant in plain torch")
-        return _of_formula(formula, case.problem(config), case, side.operators, given)
+        tensors = case.inputs(case.problem(config))
+        if packed := [name for name, one in vars(tensors).items() if getattr(one, "dtype", None) == torch.uint8]:
+            side.doubt = f"{formula.name} computes with the bytes of {packed[0]} as plain numbers"
+        return _of_formula(formula, case.problem(config), tensors, side.operators, given)
 
     return Side(compute, lambda number: inputs_of(draw(number), config), axes_of(draw(0)))
 
@@ -138,13 +141,12 @@ def _of_reference(case: DeclaredCase, used: set[str], replaced: Mapping[str, tor
 
 
 def _of_formula(
-    formula: TorchVariant, problem: Any, case: Any, used: set[str], replaced: Mapping[str, torch.Tensor]
+    formula: TorchVariant, problem: Any, tensors: Any, used: set[str], replaced: Mapping[str, torch.Tensor]
 ) -> Outputs:
     """Return the results of a variant in plain torch on elements; arguments as of `_of_reference`.
 
     Raises NoExactRule for outputs that are no floats.
     """
-    tensors = case.inputs(problem)
     written = _written(tensors)
     made: dict[tuple, RingTensor] = {}  # fields may be one tensor
     outputs: dict[str, RingTensor] = {}

@@ -240,8 +240,10 @@ class Probing:
         """
         effect = self.effect(name, positions)
         moves = self.moves(effect, view)
-        if any(found == factor * wanted % P for found, wanted in moves):
-            return
+        if _in_ratio(moves, factor):
+            again = self.moves(self.effect(name, positions, 1), view) if view.signless else set()
+            if not again or _in_ratio(again, factor):  # of four pairs of signs one fits by chance in 1 of 90
+                return
         if self._stays(effect.found) and self.missing(name, positions):
             yield positions, 0
         elif len(positions) > 1:
@@ -268,6 +270,10 @@ class Probing:
     def _stays(self, found: int) -> bool:
         """Return True if the kernel's element is as it was, which may be chance."""
         return self.views[0].of(found) == self.views[0].of(self.before.found)
+
+
+def _in_ratio(moves: set[tuple[int, int]], factor: int) -> bool:
+    return any(found == factor * wanted % P for found, wanted in moves)
 
 
 def _ratios(moves: set[tuple[int, int]]) -> set[int]:

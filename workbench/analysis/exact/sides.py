@@ -56,6 +56,7 @@ class Side:
         operators: names of torch's operators that have computed.
         opcodes: names of the machine's instructions in the kernels that have run.
         constants: numbers in these kernels and their arguments.
+        doubt: why a difference says nothing about this program, if so.
     """
 
     compute: Callable[[int, Inputs, Side], Results]
@@ -66,6 +67,7 @@ class Side:
     operators: set[str] = field(default_factory=set)
     opcodes: set[str] = field(default_factory=set)
     constants: list[float] = field(default_factory=list)
+    doubt: str = ""
     _draws: dict[int, Results] = field(default_factory=dict, repr=False)
 
     def take_kernels(self, kernels: Sequence[PtxKernel], passed: Iterable[float] = ()) -> None:
@@ -127,7 +129,10 @@ def _compared(first: Side, other: Side, seconds: float) -> ExactAnswer:
     draws = ((other.draw(number), first.draw(number)) for number in range(3))
     part = _part(first, other)
     answer = agreement(draws, part, roundings_of(first.opcodes | other.opcodes))
-    if answer.same is False:
+    doubt = first.doubt or other.doubt
+    if answer.same is False and doubt:
+        answer = ExactAnswer.without(f"results differ, and {doubt}")
+    elif answer.same is False:
         explanation = _difference(first, other, part, seconds)
         if explanation.rounded:
             answer = replace(answer, same=True, reason=explanation.rounded)
