@@ -13,6 +13,7 @@ import torch
 from workbench.analysis.exact.agreement import Part, Results, differing
 from workbench.analysis.exact.elements import MODULUS, UNDEFINED, Numbers, P, element_of
 from workbench.analysis.exact.naming import SHOWN, ExactNames, number_text
+from workbench.analysis.exact.places import differences, places
 from workbench.analysis.exact.probing import (
     PLAIN,
     Inputs,
@@ -62,31 +63,6 @@ def explained(
         lines += search.noted
         lines.append("the launches that an explanation may take were used up here")
     return Explanation(lines, search.rounded)
-
-
-def differences(results: tuple[Results, Results], part: Part) -> dict[str, torch.Tensor]:
-    """Return which elements differ, by output, without outputs that do not."""
-    found, wanted = results
-    masks = {name: differing(found[name], wanted[name], part) for name in wanted}
-    return {name: mask for name, mask in masks.items() if bool(mask.any())}
-
-
-def places(masks: Mapping[str, torch.Tensor], names: ExactNames) -> list[str]:
-    """Return in words which elements differ, a line for each output."""
-    found = []
-    for name, mask in masks.items():
-        positions, wrong = torch.arange(mask.numel()).view(mask.shape), int(mask.sum())
-        if wrong == mask.numel():
-            found.append(f"every element of {name} differs")
-            continue
-        for axis in range(mask.dim()):
-            indices = mask.movedim(axis, 0).reshape(mask.shape[axis], -1).any(1).nonzero().flatten()
-            positions = positions.narrow(axis, int(indices[0]), int(indices[-1] - indices[0]) + 1)
-        block = names.place(name, positions.flatten(), mask.shape)
-        many = f"{wrong:,} of the {positions.numel():,} elements of {block}"
-        others = "" if block == name else f", and no other of {name}"
-        found.append(f"{block if wrong == positions.numel() else many} differ{'s' * (wrong == 1)}{others}")
-    return found
 
 
 class _Search:

@@ -22,8 +22,9 @@ from workbench.analysis.exact.agreement import (
     roundings_of,
     unseen_by,
 )
-from workbench.analysis.exact.explanation import Explanation, differences, explained, places
+from workbench.analysis.exact.explanation import Explanation, explained
 from workbench.analysis.exact.naming import ExactNames, constants_of
+from workbench.analysis.exact.places import differences, places
 from workbench.analysis.exact.probing import Inputs, Programs
 from workbench.analysis.exact.ring import NoExactRule
 from workbench.base.busy import OwnDeadline
