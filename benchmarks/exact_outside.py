@@ -21,30 +21,14 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from workbench.analysis.exact import (
-    ExactAnswer,
-    ExactNames,
-    Part,
-    Programs,
-    RingTensor,
-    agreement,
-    constants_of,
-    elements,
-    explained,
-    opcodes_of,
-    part_of,
-    raw,
-    roundings_of,
-    unseen_by,
-)
-from workbench.base.busy import OwnDeadline
+from workbench.analysis.exact import ExactAnswer, Side, as_floats, compared, elements, raw, ringed
 from workbench.errors import WorkbenchError
 from workbench.launch.sim import Simulator, machine_kernel
 from workbench.toolchain import compile_cuda_module
@@ -112,44 +96,29 @@ class Outside:
     def answer(self, folder: Path) -> ExactAnswer:
         """Return the answer of exact comparison."""
         try:
-            kernels, used = self.kernels(folder), set[str]()
-            opcodes = opcodes_of([machine_kernel(kernel) for kernel in kernels])
-            self._wanted(0, used)
-            part = part_of(opcodes, used)
-            found = agreement(self._draws(kernels), part, roundings_of(opcodes))
-            if found.same is False:
-                found = self._explained(kernels, part, found)
-            return replace(found, unseen=unseen_by(used))
+            kernels = self.kernels(folder)
         except WorkbenchError as error:
-            return ExactAnswer.without(str(error).partition("no answer of exact comparison: ")[2] or str(error))
+            return ExactAnswer.without(str(error))
 
-    def _explained(self, kernels: Sequence[Any], part: Part, found: ExactAnswer) -> ExactAnswer:
-        """Return the answer with the words for a difference, as the judge gives it."""
-        programs = Programs(
-            lambda given: self._found(kernels, given),
-            lambda given: {"out": raw(self.reference(*(given[name] for name in self.inputs)))}, 300, OwnDeadline(30),
-        )  # fmt: skip
-        draws = [{name: self._tensors(seed)[name] for name in self.inputs} for seed in range(3)]
-        constants = [number for kernel in kernels for number in constants_of(kernel.ptx)]
-        explanation = explained(programs, draws, part, ExactNames(constants))
-        if explanation.rounded:
-            return replace(found, same=True, reason=explanation.rounded)
-        return replace(found, reason=f"{found.reason}; {'; '.join(explanation.lines)}")
+        def inputs(number: int) -> Tensors:
+            return {name: self._tensors(number)[name] for name in self.inputs}
 
-    def _wanted(self, seed: int, used: set[str]) -> torch.Tensor:
-        tensors = self._tensors(seed)
-        return raw(self.reference(*(RingTensor.of(tensors[name], used) for name in self.inputs)))
+        def wanted(number: int, given: Tensors, side: Side) -> Tensors:
+            known = {**inputs(number), **given}
+            return {"out": raw(self.reference(*(ringed(one, side.operators) for one in known.values())))}
+
+        def found(number: int, given: Tensors, side: Side) -> Tensors:
+            side.take_kernels([machine_kernel(one) for one in kernels])
+            return self._found(kernels, {**self._tensors(number), **given})
+
+        return compared(Side(wanted, inputs, called="the reference"), Side(found, inputs), seconds=30)
 
     def _found(self, kernels: Sequence[Any], given: Tensors) -> Tensors:
-        tensors = {**self._tensors(0), **{name: one.clone() for name, one in given.items()}}
+        tensors = {name: as_floats(one).clone() for name, one in given.items()}
         for kernel, (grid, block, arguments) in zip(kernels, self.launches, strict=True):
             passed = [tensors[one] if isinstance(one, str) else one for one in arguments]
             Simulator().launch(kernel, grid, block, passed, shared_bytes=self.shared_bytes, exact=True)
         return {"out": elements(tensors["out"])}
-
-    def _draws(self, kernels: Sequence[Any]) -> Iterator[tuple[Tensors, Tensors]]:
-        for seed in range(3):
-            yield self._found(kernels, self._tensors(seed)), {"out": self._wanted(seed, set())}
 
 
 # ---- reading the files
@@ -493,7 +462,7 @@ def main() -> None:
         found = one.answer(options.folder)
         word = {True: "the same", False: "differs", None: "no answer"}[found.same]
         counts[one.origin, word] += 1
-        print(f"{one.origin}, {', '.join(one.names)}: {found}", flush=True)
+        print("\n    ".join([f"{one.origin}, {', '.join(one.names)}: {found}", *found.difference]), flush=True)
     for (origin, word), count in counts.items():
         print(f"{origin}: {word} {count}")
 

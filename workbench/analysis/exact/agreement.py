@@ -30,6 +30,9 @@ _LINEAR = frozenset(
         masked_fill_ copy_ zero_""",
     )
 )
+DIFFERS_NOTE = "exact: a difference fails nothing by itself; it asks for a look"
+"""Note below answers of which one is that something differs."""
+
 LOGARITHMS = frozenset(["log", "log2", "log1p", "logsumexp", "log_softmax", "softplus"])
 """Operators of torch that take a logarithm."""
 _BOUNDED = frozenset(["tanh", "sigmoid", "silu", "gelu", "softplus"])
@@ -71,6 +74,7 @@ class ExactAnswer:
         draws: number of draws of the inputs.
         passes: the chance that one wrong element passes, were it the only one.
         unseen: what the comparison is blind to, if anything.
+        difference: for another computation where it differs, in which terms, and on which small input, a line each.
     """
 
     same: bool | None
@@ -80,11 +84,17 @@ class ExactAnswer:
     draws: int = 0
     passes: float = 1.0
     unseen: str = ""
+    difference: tuple[str, ...] = ()
 
     @classmethod
     def without(cls, reason: str) -> ExactAnswer:
         """Return that there is no answer, and why."""
         return cls(None, reason)
+
+    @property
+    def lines(self) -> list[str]:
+        """The answer for below a table: in one line, then the words for a difference, and what it means."""
+        return [f"exact: {self}", *(f"    {one}" for one in self.difference), *[DIFFERS_NOTE] * (self.same is False)]
 
     def __str__(self) -> str:
         if self.same is None:

@@ -172,6 +172,10 @@ class _Operators(TorchDispatchMode):
         super().__init__()
         self._operators = operators
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import torch._dynamo, which takes five seconds in each process
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeGuard, TypeVar
 
 import torch
 
-from workbench.analysis.exact.elements import elements
+from workbench.analysis.exact.elements import elements, floats
 from workbench.errors import WorkbenchError
 
 
@@ -56,7 +56,17 @@ def is_float(value: object) -> TypeGuard[torch.Tensor]:
 
 def ringed(value: Any, used: set[str]) -> Any:
     """Return a tensor of floats as a ring tensor; anything else as it is."""
+    if isinstance(value, RingTensor):
+        return RingTensor.made(raw(value), value.standing_for, used)
     return RingTensor.of(value, used) if is_float(value) else value
+
+
+def as_floats(value: torch.Tensor) -> torch.Tensor:
+    """Return a ring tensor as the floats that stand for it, and one of floats as it is.
+
+    Raises ArgumentError for elements that stand for numbers of eight bits.
+    """
+    return floats(raw(value), value.standing_for) if isinstance(value, RingTensor) else value
 
 
 def result_of(value: torch.Tensor) -> torch.Tensor:
