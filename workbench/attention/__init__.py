@@ -13,7 +13,7 @@ from workbench.base.packages import lazily
 
 _OPS = (
     "causal_attention", "causal_attention_backward", "contiguous_attention", "copy_blocks", "gather_cache",
-    "mla_decode", "paged_attention", "reshape_and_cache", "swap_blocks",
+    "mla_decode", "paged_attention", "paged_prefill", "reshape_and_cache", "swap_blocks",
 )  # fmt: skip
 _LAZY = dict.fromkeys(kvcache.__all__, "workbench.attention.kvcache") | dict.fromkeys(_OPS, "workbench.attention.ops")
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from workbench.attention.ops import gather_cache as gather_cache
     from workbench.attention.ops import mla_decode as mla_decode
     from workbench.attention.ops import paged_attention as paged_attention
+    from workbench.attention.ops import paged_prefill as paged_prefill
     from workbench.attention.ops import reshape_and_cache as reshape_and_cache
     from workbench.attention.ops import swap_blocks as swap_blocks
 

@@ -10,6 +10,7 @@ from workbench.attention.ops.copy_blocks import copy_blocks
 from workbench.attention.ops.gather_cache import gather_cache
 from workbench.attention.ops.mla_decode import mla_decode
 from workbench.attention.ops.paged_attention import paged_attention
+from workbench.attention.ops.paged_prefill import paged_prefill
 from workbench.attention.ops.reshape_and_cache import reshape_and_cache
 from workbench.attention.ops.swap_blocks import swap_blocks
 
@@ -21,6 +22,7 @@ __all__ = [
     "gather_cache",
     "mla_decode",
     "paged_attention",
+    "paged_prefill",
     "reshape_and_cache",
     "swap_blocks",
 ]
