@@ -13,6 +13,7 @@ from workbench.attention.ops.gather_cache import gather_cache
 from workbench.attention.ops.indexer_scores import indexer_scores
 from workbench.attention.ops.mla_decode import mla_decode
 from workbench.attention.ops.paged_attention import paged_attention
+from workbench.attention.ops.paged_prefill import paged_prefill
 from workbench.attention.ops.pool_windows import pool_windows
 from workbench.attention.ops.reshape_and_cache import reshape_and_cache
 from workbench.attention.ops.swap_blocks import swap_blocks
@@ -29,6 +30,7 @@ __all__ = [
     "indexer_scores",
     "mla_decode",
     "paged_attention",
+    "paged_prefill",
     "pool_windows",
     "reshape_and_cache",
     "swap_blocks",
