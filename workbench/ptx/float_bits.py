@@ -20,7 +20,7 @@ _COMPUTES = frozenset(
     re.findall(
         r"\w+",
         """
-        abs add cos cvt div ex2 fma lg2 max min mul neg rcp rsqrt sin sqrt sub tanh mma wgmma atom copysign""",
+        abs add cos cvt div ex2 fma lg2 max min mul neg rcp redux rsqrt sin sqrt sub tanh mma wgmma atom copysign""",
     )
 )
 _MOVES = frozenset(("mov", "selp", "shfl", "prmt", "or", "xor", "and", "shl", "shr", "bfi", "cvt"))
