@@ -369,6 +369,13 @@ def test_what_has_no_rule_ends_the_launch(text: str) -> None:
         run_lanes(text, ["f32"], ["f32"], [a], exact=True)
 
 
+def test_bits_of_what_a_float_was_converted_to_are_an_integers() -> None:
+    a = np.arange(64, dtype=np.float32).view(np.uint32)
+    text = "add.f32 %r50, {s0}, {s0}; cvt.rni.s32.f32 %r51, %r50; and.b32 %r51, %r51, 7; shl.b32 {d0}, %r51, 1;"
+    [out] = run_lanes(text, ["s32"], ["f32"], [a], exact=True)
+    assert out.tolist() == [2 * n % 8 * 2 for n in range(64)]
+
+
 def test_bits_without_a_constant_exponent_are_a_float() -> None:
     a = np.array([0x4040, 0xBF80] * 16, np.uint32)  # 3 and -1 in bf16
     text = "shl.b32 {d0}, {s0}, 16; xor.b32 {d0}, {d0}, 0x80000000; add.f32 {d0}, {d0}, {d0};"
