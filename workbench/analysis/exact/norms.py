@@ -49,9 +49,8 @@ class Norms(OperatorCall):
         return self._scaled(found, self._channels(weight, a), self._channels(bias, a))
 
     def batch_norm(
-        self, x: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
-        training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
-    ) -> RingTensor:  # fmt: skip
+        self, x: Any, running_mean: Any, running_var: Any, *, training: bool = False, eps: float = 1e-5, **scaled: Any
+    ) -> RingTensor:
         a = self.read(x)
         if training:
             if running_mean is not None:
@@ -60,7 +59,8 @@ class Norms(OperatorCall):
         else:
             spread = add(self._channels(running_var, a), torch.tensor(element_of(eps)))
             found = multiply(add(a, negative(self._channels(running_mean, a))), function("inverse_root", spread))
-        return self._scaled(found, self._channels(weight, a), self._channels(bias, a))
+        weight, bias = (self._channels(scaled.get(name), a) for name in ("weight", "bias"))
+        return self._scaled(found, weight, bias)
 
     def norm(self, x: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, **_: Any) -> RingTensor:
         return self.linalg_vector_norm(x, 2 if p in ("fro", None) else p, dim, keepdim)
