@@ -26,8 +26,8 @@ _LINEAR = frozenset(
         r"\w+",
         """
         add sub rsub mul neg matmul rmatmul sum einsum linear addmm square cat stack where masked_fill add_ sub_
-        mul_ outer cumsum maximum minimum clamp relu abs max min amax amin full_like ones_like pad __setitem__
-        masked_fill_ copy_ zero_""",
+        mul_ outer cumsum maximum minimum clamp clamp_min clamp_max hardtanh leaky_relu relu abs max min amax amin
+        full_like ones_like pad __setitem__ masked_fill_ copy_ zero_""",
     )
 )
 DIFFERS_NOTE = "exact: a difference fails nothing by itself; it asks for a look"
@@ -37,14 +37,14 @@ LOGARITHMS = frozenset(["log", "log2", "log1p", "logsumexp", "log_softmax", "sof
 """Operators of torch that take a logarithm."""
 _BOUNDED = frozenset(["tanh", "sigmoid", "silu", "gelu", "softplus"])
 _EXPONENTIALS = frozenset(
-    ["exp", "exp2", "softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention", "expm1"]
+    ["exp", "exp2", "softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention", "expm1", "elu"]
 )
 _FUNCTIONS = ("ex2.", "lg2.", "tanh.", "div.", "rcp.", "sqrt.", "rsqrt.", "sin.", "cos.")
-_ROUNDING = re.compile(r"cvt\.(relu\.)?([su]\d+|(e4m3|e5m2)x2)\.(f|bf)(16|32|64)")
+_ROUNDING = re.compile(r"cvt\.([a-z]+\.)*([su]\d+|(e\dm\d|ue8m0)x2)\.(f|bf)(16|32|64)")
 
 
 def roundings_of(opcodes: Iterable[str]) -> list[str]:
-    """Return the instructions that round floats to integers or to eight bits.
+    """Return the instructions that round floats to integers or to eight bits and less.
 
     Their results are those of equal elements alone, so that a difference behind them says nothing.
     """
