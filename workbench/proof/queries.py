@@ -58,6 +58,7 @@ class Queries:
         yield from self._bounds()
         yield from self._barriers()
         yield from self._hazards()
+        yield from self._stale()
         yield from self._races()
 
     def question(self, *, one_block: bool = True) -> Question:
@@ -149,6 +150,25 @@ class Queries:
                 yield Failure("races", *_copy_text(one), dict(answer.values))
                 return
 
+    # -- memory that has to stay as it is -------------------------------------------------------------------------
+
+    def _stale(self) -> Iterator[Failure]:
+        """Yield loads by an instruction for memory that the launch does not write, where it does."""
+        writes = {one.key: one for one in self.execution.accesses if one.writes}
+        for one in {one.key: one for one in self.execution.accesses if one.fixed}.values():
+            for other in writes.values():
+                if other.base != one.base or never_overlap(one, other):
+                    continue
+                question = self.question(one_block=False)  # the two threads may be one
+                question.suppose(one.path, "1")
+                question.suppose(other.path, "2")
+                value = question.value(question.linear(one.offset, "1", other.offset, "2"))
+                answer = question.ask([f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"])
+                if not answer.contradiction:
+                    text = f"{does(one)} by {one.statement.opcode}, for memory that stays as it is, but {does(other)}"
+                    yield Failure("races", text, (one.statement, other.statement), dict(answer.values))
+                    return
+
     # -- races --------------------------------------------------------------------------------------------------
 
     def _races(self) -> Iterator[Failure]:
@@ -180,7 +200,7 @@ class Queries:
                 for other in several[place:]:
                     if not (one.writes or other.writes) or never_overlap(one, other):
                         continue
-                    strong = one.strong and other.strong
+                    strong = one.strong and other.strong and one.element == other.element
                     alone = strong and not (one.in_block or other.in_block)
                     if self.specification.threads > 1 and not strong and self.may_meet(one, other):
                         yield one, other, True
@@ -234,7 +254,7 @@ class Queries:
         same = one.statement.start == other.statement.start
         repeats = self.specification.repeats and same and one.writes and not one.proxy
         if repeats and one.base == REPLICAS:
-            again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _paired(one, other)]
+            again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _repeated(one, other)]
             found.append(f"(not {all_of([f'(= {value} 0)', *again])})")
         if in_block:
             indices = [thread_index(self.specification, axis) for axis in range(3)]
@@ -297,8 +317,18 @@ class Queries:
         return self._rows[key]
 
 
-def _paired(one: ThreadAccess, other: ThreadAccess) -> Iterator[tuple[Term, Term]]:
-    return zip(one.rounds, other.rounds, strict=True)
+def _repeated(one: ThreadAccess, other: ThreadAccess) -> Iterator[tuple[Term, Term]]:
+    """Yield what is the same where one store repeats another one: rounds, and values as far as they are followed."""
+    yield from zip(one.rounds, other.rounds, strict=True)
+    if one.copy and len(one.values) != 1:
+        yield term(0), term(1)  # from one array or another
+    for mine, its in zip(one.values, other.values, strict=True):
+        if _is_followed(mine) and _is_followed(its):
+            yield mine, its
+
+
+def _is_followed(value: Any) -> bool:
+    return isinstance(value, Term) and not any(atom.kind in ("unknown", "header") for atom in value.deps)
 
 
 def _sizes_in(distance: Linear) -> list[Place]:
