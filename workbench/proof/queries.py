@@ -28,8 +28,8 @@ MOST_FAILURES = 3
 REPLICAS = "%global_smem"
 """The shared array of Triton's kernels, in which threads that hold the same element store it. No other compiler
 promises that."""
-Pair = tuple[ThreadAccess, ThreadAccess, bool]
-"""Two accesses and True for threads of one block, False for two blocks."""
+Pair = tuple[ThreadAccess, ThreadAccess, bool | None]
+"""Two accesses and True for threads of one block, False for two blocks, None for any threads, or the same one twice."""
 
 
 @dataclass(frozen=True)
@@ -159,21 +159,16 @@ class Queries:
             for other in writes.values():
                 if other.base != one.base or never_overlap(one, other):
                     continue
-                question = self.question(one_block=False)  # the two threads may be one
-                question.suppose(one.path, "1")
-                question.suppose(other.path, "2")
-                value = question.value(question.linear(one.offset, "1", other.offset, "2"))
-                answer = question.ask([f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"])
-                if not answer.contradiction:
+                for failure in self._some([(one, other, None)]):
                     text = f"{does(one)} by {one.statement.opcode}, for memory that stays as it is, but {does(other)}"
-                    yield Failure("races", text, (one.statement, other.statement), dict(answer.values))
+                    yield replace(failure, text=text)
                     return
 
     # -- races --------------------------------------------------------------------------------------------------
 
     def _races(self) -> Iterator[Failure]:
         failures = 0
-        groups: dict[tuple[str, bool], list[Pair]] = {}
+        groups: dict[tuple[str, bool | None], list[Pair]] = {}
         for pair in self._pairs():
             groups.setdefault((pair[0].base, pair[2]), []).append(pair)
         for pairs in groups.values():
@@ -209,7 +204,7 @@ class Queries:
 
     def _some(self, pairs: Sequence[Pair]) -> Iterator[Failure]:
         """Ask about several pairs at once, and about parts of them if the answer is not that none can race."""
-        question = self.question(one_block=pairs[0][2])
+        question = self.question(one_block=bool(pairs[0][2]))
         if len(pairs) > 1:
             cases = [all_of(self._race(question, *pair)) for pair in pairs]
             if not question.ask([any_of(cases)], model=False, lemmas=1).contradiction:
@@ -223,7 +218,7 @@ class Queries:
             return
         simpler = self._unwrapped(one), self._unwrapped(other)
         if simpler != (one, other):
-            without = self.question(one_block=in_block)
+            without = self.question(one_block=bool(in_block))
             if without.ask(self._race(without, *simpler, in_block), USUAL, model=False).contradiction:
                 return
         where = "two threads of a block" if in_block else "two blocks"
@@ -242,8 +237,8 @@ class Queries:
                     offset = offset - Term({key: factor})
         return one if offset is one.offset else replace(one, offset=offset)
 
-    def _race(self, question: Question, one: ThreadAccess, other: ThreadAccess, in_block: bool) -> list[str]:
-        """Return hypotheses under which two threads access the same bytes with no barrier in between."""
+    def _race(self, question: Question, one: ThreadAccess, other: ThreadAccess, in_block: bool | None) -> list[str]:
+        """Return hypotheses under which two threads of a `Pair` access the same bytes in no order."""
         found = [question.condition(one.path, "1"), question.condition(other.path, "2")]
         question.about(one.offset, "1")
         question.about(other.offset, "2")
@@ -262,7 +257,7 @@ class Queries:
                 question.condition(at_most(0, index), tag) for index in indices for tag in ("1", "2") if index.parts
             ]
             found += self.unordered(question, one, other)
-        else:
+        elif in_block is not None:
             found.append(differ(question, [block_index(self.specification, axis) for axis in range(3)]))
         self._offer_factors(question, distance)
         for size in _sizes_in(distance):
