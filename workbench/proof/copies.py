@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.proof.access import AccessMode
 from workbench.proof.bulk import bulk_step
-from workbench.proof.conditions import FALSE, TRUE, Predicate, both, negation, zero
+from workbench.proof.conditions import FALSE, TRUE, Predicate, both, choice, negation, zero
 from workbench.proof.memory import accesses
 from workbench.proof.state import COPIES, State
 from workbench.proof.terms import Term
@@ -46,5 +46,6 @@ def copy_step(thread: Thread, statement: Statement, operands: list[str], state: 
     found = []
     if reads != FALSE:
         found += accesses(thread, statement, operands[1], width, state, reads, _READ)
-    found += accesses(thread, statement, operands[0], width, state, guard, _WRITE)
+    source = (choice(reads, found[0].offset + 1 if found else 0, 0),) if len(found) < 2 else ()  # 0 is for zeros
+    found += accesses(thread, statement, operands[0], width, state, guard, _WRITE._replace(values=source))
     state.queues[COPIES] = state.queues[COPIES].with_open(tuple((TRUE, one) for one in found))

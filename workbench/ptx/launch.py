@@ -301,7 +301,7 @@ class PtxKernel(DecodedKernel):
             if options.aims:
                 bound.aims = list(options.aims)
             if options.late_stores:
-                bound.late_stores = list(options.late_stores)
+                bound.late_stores, bound.strict = list(options.late_stores), options.strict
         if options.clock_start:
             bound.clock_start = options.clock_start
         if options.multiprocessors != 1:

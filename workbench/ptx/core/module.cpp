@@ -580,7 +580,8 @@ nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
     schedule.emplace(*bound.schedule, bound.schedule_changes, aims);
     if (!bound.late_stores.empty() && !launch.has_aliases)
       for (const auto owner : {LateStores::Owner::block, LateStores::Owner::warp})
-        schedule->late.emplace_back(*bound.schedule, kernel, owner, bound.late_stores);
+        schedule->late.emplace_back(*bound.schedule, kernel, owner, bound.late_stores,
+                                    bound.strict);
     launch.schedule = &*schedule, launch.threads = 1;
   }
   std::unique_ptr<GlobalShadow> shadow;
