@@ -216,10 +216,11 @@ void Step::access(const AccessedRange& range) {
   if (!on_ || range.begin >= range.end) return;
   Deed deed = deed_;
   deed.pc = range.pc, deed.kind = range.kind;
+  // The operation's own accesses are no reason: one in place reads what it writes.
   if (range.kind & kWrites)
-    write(range, deed, before_);
+    write(range, deed, after_);
   else
-    read(range, deed, before_);
+    read(range, deed, after_);
   const auto held = find_allocation(range.begin, 1);
   if (held && held->of_client) watch_host(*held, range, deed);
 }
