@@ -197,6 +197,19 @@ extern "C" __global__ void plain_sum(float* out) { out[0] += 1.f; }
 
 extern "C" __global__ void sum_of_a_block(int* out) { atomicAdd_block(out, 1); }
 
+extern "C" __global__ void sums_of_two_sizes(unsigned* out) {
+  if (threadIdx.x < 32) atomicAdd(out + 1, 1u);
+  else atomicAdd((unsigned long long*)out, 1ull);
+}
+
+extern "C" __global__ void read_as_it_was(float* out) {
+  float v;
+  out[threadIdx.x] = 1.f;
+  __syncthreads();
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(out + (threadIdx.x + 1) % 64) : "memory");
+  out[64 + threadIdx.x] = v;
+}
+
 extern "C" __global__ void store_beside_a_sum(float* out) {
   if (threadIdx.x == 0) out[0] = 2.f;
   else atomicAdd(out, 1.f);
@@ -251,6 +264,21 @@ extern "C" __global__ void repeated_stores(float* out, const float* x, int n) { 
 extern "C" __global__ void stored_by_no_replicas(float* out) {  // as another compiler's that uses LLVM
   __shared__ float part[32];
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(SHARED(part + threadIdx.x % 32)), "f"((float)threadIdx.x) : "memory");
+}
+
+extern "C" __global__ void replicas_of_two_values(unsigned* out) {  // two threads store to a place what only one holds
+  unsigned to, v;
+  asm volatile(".shared .align 4 .b8 global_smem[128]; mad.lo.u32 %0, %1, 4, global_smem;" : "=r"(to) : "r"(threadIdx.x % 32));
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(threadIdx.x) : "memory");
+  __syncthreads();
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(to) : "memory");
+  if (threadIdx.x < 32) out[threadIdx.x] = v;
+}
+
+extern "C" __global__ void replicas_of_two_copies(const float4* x) {
+  unsigned to;
+  asm volatile(".shared .align 16 .b8 global_smem[512]; mad.lo.u32 %0, %1, 16, global_smem;" : "=r"(to) : "r"(threadIdx.x % 32));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(x + threadIdx.x) : "memory");
 }
 
 extern "C" __global__ void scattered(float* out, const int* index) { out[index[threadIdx.x]] = 1.f; }

@@ -47,7 +47,8 @@ def copy_step(thread: Thread, statement: Statement, operands: list[str], state: 
         count = given
     reads = guard if count is None else both(guard, negation(zero(count)))
     read = accesses(thread, statement, operands[1], width, state, reads, _READ) if reads != FALSE else []
-    found = accesses(thread, statement, operands[0], width, state, guard, _WRITE)
+    source = (choice(reads, read[0].offset + 1 if read else 0, 0),) if len(read) < 2 else ()  # 0 is for zeros
+    found = accesses(thread, statement, operands[0], width, state, guard, _WRITE._replace(values=source))
     if len(read) == 1 and thread.constant(read[0]):
         if thread.specification.tensors[read[0].base].is_whole and count is not None and _all_or_none(count, width):
             found = [replace(one, brought=Brought(read[0], count)) for one in found]

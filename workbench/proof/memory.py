@@ -138,7 +138,7 @@ def accesses_at(
     mode: AccessMode,
 ) -> list[ThreadAccess]:  # fmt: skip
     """Return, and record, accesses to places in arrays, each under its condition."""
-    writes, strong, copy, proxy, landing, clipped, align, _ = mode
+    writes, strong, copy, proxy, landing, clipped, align, _, values = mode
     if writes and any(_space(thread, base) == "const" for _, base, _ in places):
         raise Unknown(statement, "a write to constant memory")
     found = []
@@ -148,7 +148,7 @@ def accesses_at(
             one = ThreadAccess(
                 statement, base, offset, width, path, writes, strong, _in_block(statement), copy, state.epochs,
                 state.lane_epochs, thread.rounds, *thread.times(state, copy=copy), landing, proxy, clipped,
-                align,
+                align, values,
             )  # fmt: skip
             found.append(one)
             thread.record(one)
@@ -196,14 +196,15 @@ def move(thread: Thread, statement: Statement, operands: list[str], state: State
         raise Unknown(statement, f"the type of {statement.opcode} is not modelled")
     first = name in ("st", "red", "stmatrix")
     atomic = name in ("atom", "red")
+    values = _stored(thread, statement, operands[1], state) if name == "st" else ()
     found = accesses(
         thread, statement, operands[0 if first else 1], size * count, state, guard,
         AccessMode(writes=first or atomic, strong=atomic or any(one in _STRONG for one in parts),
-                   space=space_in(statement)),
+                   space=space_in(statement), values=values),
     )  # fmt: skip
+    for one in found if values else ():
+        thread.keep(one, values)
     if first:
-        if name == "st":
-            _keep(thread, statement, operands[1], state, found)
         return
     for place, register in destinations(thread, operands[0]):
         value: Value = None
@@ -219,11 +220,9 @@ def destinations(thread: Thread, operand: str) -> list[tuple[int, str]]:
     return [(place, name) for place, name in enumerate(names) if name in thread.graph.types]
 
 
-def _keep(thread: Thread, statement: Statement, operand: str, state: State, found: list[ThreadAccess]) -> None:
-    """Keep what a store writes, element by element."""
-    elements = operand.strip().strip("{}").split(",")
-    for one in found:
-        thread.keep(one, tuple(thread.value(statement, element, state) for element in elements))
+def _stored(thread: Thread, statement: Statement, operand: str, state: State) -> tuple[Value, ...]:
+    """Return what a store writes, element by element."""
+    return tuple(thread.value(statement, element, state) for element in operand.strip().strip("{}").split(","))
 
 
 def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str, state: State) -> Value:

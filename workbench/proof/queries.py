@@ -40,8 +40,8 @@ MOST_FAILURES = 3
 REPLICAS = "%global_smem"
 """The shared array of Triton's kernels, in which threads that hold the same element store it. No other compiler
 promises that."""
-Pair = tuple[ThreadAccess, ThreadAccess, bool]
-"""Two accesses and True for threads of one block, False for two blocks."""
+Pair = tuple[ThreadAccess, ThreadAccess, bool | None]
+"""Two accesses and True for threads of one block, False for two blocks, None for any threads, or the same one twice."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Queries:
         yield from self._bounds()
         yield from self._barriers()
         yield from self._hazards()
+        yield from self._stale()
         yield from self._races()
 
     def question(self, *, one_block: bool = True) -> Question:
@@ -162,11 +163,25 @@ class Queries:
                 yield Failure("races", *_copy_text(one), dict(answer.values))
                 return
 
+    # -- memory that has to stay as it is -------------------------------------------------------------------------
+
+    def _stale(self) -> Iterator[Failure]:
+        """Yield loads by an instruction for memory that the launch does not write, where it does."""
+        writes = {one.key: one for one in self.execution.accesses if one.writes}
+        for one in {one.key: one for one in self.execution.accesses if one.fixed}.values():
+            for other in writes.values():
+                if other.base != one.base or never_overlap(one, other):
+                    continue
+                for failure in self._some([(one, other, None)]):
+                    text = f"{does(one)} by {one.statement.opcode}, for memory that stays as it is, but {does(other)}"
+                    yield replace(failure, text=text)
+                    return
+
     # -- races --------------------------------------------------------------------------------------------------
 
     def _races(self) -> Iterator[Failure]:
         failures = 0
-        groups: dict[tuple[str, bool], list[Pair]] = {}
+        groups: dict[tuple[str, bool | None], list[Pair]] = {}
         for pair in self._pairs():
             groups.setdefault((pair[0].base, pair[2]), []).append(pair)
         for pairs in groups.values():
@@ -199,7 +214,7 @@ class Queries:
                 for other in several[place:]:
                     if not (one.writes or other.writes) or never_overlap(one, other):
                         continue
-                    strong = one.strong and other.strong
+                    strong = one.strong and other.strong and one.element == other.element
                     alone = strong and not (one.in_block or other.in_block)
                     if self.specification.threads > 1 and not strong and self.may_meet(one, other):
                         yield one, other, True
@@ -208,7 +223,7 @@ class Queries:
 
     def _some(self, pairs: Sequence[Pair]) -> Iterator[Failure]:
         """Ask about several pairs at once, and about parts of them if the answer is not that none can race."""
-        question = self.question(one_block=pairs[0][2])
+        question = self.question(one_block=bool(pairs[0][2]))
         if len(pairs) > 1:
             cases = [all_of(self._race(question, *pair)) for pair in pairs]
             if not question.ask([any_of(cases)], model=False, lemmas=1).contradiction:
@@ -223,7 +238,7 @@ class Queries:
             return
         simpler = self._simpler(one), self._simpler(other)
         if simpler != (one, other):
-            without = self.question(one_block=in_block)
+            without = self.question(one_block=bool(in_block))
             if without.ask(self._race(without, *simpler, in_block), THOROUGH, model=False).contradiction:
                 return
         if not single:
@@ -253,8 +268,8 @@ class Queries:
                     offset = offset - Term({key: factor})
         return one if offset is one.offset else replace(one, offset=offset)
 
-    def _race(self, question: Question, one: ThreadAccess, other: ThreadAccess, in_block: bool) -> list[str]:
-        """Return hypotheses under which two threads access the same bytes with no barrier in between."""
+    def _race(self, question: Question, one: ThreadAccess, other: ThreadAccess, in_block: bool | None) -> list[str]:
+        """Return hypotheses under which two threads of a `Pair` access the same bytes in no order."""
         found = [question.condition(one.path, "1"), question.condition(other.path, "2")]
         question.about(one.offset, "1")
         question.about(other.offset, "2")
@@ -265,7 +280,7 @@ class Queries:
         same = one.statement.start == other.statement.start
         repeats = self.specification.repeats and same and one.writes and not one.proxy
         if repeats and one.base == REPLICAS:
-            again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _paired(one, other)]
+            again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _repeated(one, other)]
             found.append(f"(not {all_of([f'(= {value} 0)', *again])})")
         if in_block:
             indices = [thread_index(self.specification, axis) for axis in range(3)]
@@ -273,7 +288,7 @@ class Queries:
                 question.condition(at_most(0, index), tag) for index in indices for tag in ("1", "2") if index.parts
             ]
             found += self.unordered(question, one, other)
-        else:
+        elif in_block is not None:
             found.append(differ(question, [block_index(self.specification, axis) for axis in range(3)]))
         self._offer_factors(question, distance)
         for size in _sizes_in(distance):
@@ -328,8 +343,18 @@ class Queries:
         return self._rows[key]
 
 
-def _paired(one: ThreadAccess, other: ThreadAccess) -> Iterator[tuple[Term, Term]]:
-    return zip(one.rounds, other.rounds, strict=True)
+def _repeated(one: ThreadAccess, other: ThreadAccess) -> Iterator[tuple[Term, Term]]:
+    """Yield what is the same where one store repeats another one: rounds, and values as far as they are followed."""
+    yield from zip(one.rounds, other.rounds, strict=True)
+    if one.copy and len(one.values) != 1:
+        yield term(0), term(1)  # from one array or another
+    for mine, its in zip(one.values, other.values, strict=True):
+        if _is_followed(mine) and _is_followed(its):
+            yield mine, its
+
+
+def _is_followed(value: Any) -> bool:
+    return isinstance(value, Term) and not any(atom.kind in ("unknown", "header") for atom in value.deps)
 
 
 def _sizes_in(distance: Linear) -> list[Place]:
