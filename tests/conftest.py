@@ -9,6 +9,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
     ):  # pytest-xdist's workers and nbval's kernels inherit the environment
         if getattr(config.option, "numprocesses", None):
             os.environ.setdefault("OMP_NUM_THREADS", "1")
+        # Images of containers often set it. Each of some 500 processes would compile all modules that it imports.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.dont_write_bytecode = False
         # A wheel of PyCUDA is no result of the workbench: it is built once for all runs (see tests/driver).
         os.environ.setdefault("WORKBENCH_WHEELS", str(user_home() / "wheels"))
         os.environ.setdefault("WORKBENCH_HEADERS", str(user_home() / "headers"))  # of workbench setup nvcc
