@@ -17,6 +17,7 @@ from pathlib import Path
 
 import durations
 import pytest
+import warm
 from sampling import mark_sampled
 from simulated_gpu.plugin import SimulatedGpu
 
@@ -53,6 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
         home = tempfile.mkdtemp(prefix="workbench-tests-")
         os.environ["WORKBENCH_HOME"] = home
         os.environ["WORKBENCH_CACHE"] = f"{home}/cache"
+        os.environ |= {warm.FOLDER: f"{home}/warm", warm.RUN: str(os.getpid())}
+        Path(home, "warm").mkdir()
         os.environ.pop(COLLECT_ALONE, None)
         torch = importlib.util.find_spec("torch")
         if torch is not None and not Path(importlib.util.cache_from_source(torch.origin)).exists():
