@@ -10,6 +10,9 @@ import pytest
 import warm
 from waiting import gone, wait_until
 
+from workbench.driver.torch_device.library import installed_torch
+
+TORCH = installed_torch()
 SAYS = "import os, sys, torch; print(sys.argv, os.getcwd(), os.environ['SAID'], sys.stdin.read(), __name__)"
 
 WAITS = """
@@ -34,6 +37,16 @@ def test_it_has_its_callers_arguments_folder_environment_and_streams(tmp_path: P
     done = run(*words, "a", "-b", cwd=tmp_path, env={"SAID": "here", "PATH": ""}, input="typed")
     first = {"program": "-c", "file": "says.py", "module": str(tmp_path / "says.py")}[kind]
     assert done.stdout == f"{[first, 'a', '-b']} {tmp_path} here typed __main__\n", done.stderr
+
+
+@pytest.mark.skipif(TORCH is None or TORCH.problem is not None, reason="needs torch's build for CUDA 13")
+def test_a_simulated_gpu_starts_after_torch_was_imported():
+    program = (
+        "import torch, workbench as wb; wb.simulated_gpu('h100-sxm', devices=2, force=True)\n"
+        "print(torch.cuda.get_device_name(1), torch.ones(3, device='cuda').sum().item())"
+    )
+    done = subprocess.run([*warm.python("gpu"), "-c", program], capture_output=True, text=True)
+    assert done.stdout == "H100-SXM5-80GB (simulated) 3.0\n", done.stderr
 
 
 def test_its_end_is_that_of_the_program():

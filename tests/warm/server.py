@@ -32,9 +32,15 @@ def serve(path: str, run: int, ready: int, modules: list[str]) -> dict[str, Any]
     listening.bind(path)
     listening.listen(64)
     os.close(ready)
+    if os.path.basename(path) == "gpu":
+        from workbench.driver.torch_device import library, starting
+
+        starting.exchange_operators(library.installed_torch())
     for name in modules:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
+    if "triton" in sys.modules:
+        sys.modules["triton"].runtime.cache.triton_key()  # reads all of Triton, 461 MB, and is kept
     gc.collect()
     gc.freeze()
     with selectors.DefaultSelector() as waiting:

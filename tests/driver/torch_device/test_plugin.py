@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import warm
 
 from workbench import pytest_plugin
 from workbench.driver.torch_device import library
@@ -54,10 +55,11 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def run(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess:
-    """Run pytest in a repository, in an environment without that of this run."""
+def run(folder: Path, *words: str, fresh: bool = False, **variables: str) -> subprocess.CompletedProcess:
+    """Run pytest in a repository, in an environment without that of this run; ``fresh`` in a Python of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "GITHUB"))}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    python = [sys.executable] if fresh else warm.python("gpu")
+    command = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
     return subprocess.run(command, cwd=folder, env=kept | variables, capture_output=True, text=True)
 
 
@@ -82,7 +84,7 @@ def test_a_finding_fails_its_test_at_the_line_of_the_kernel(repository: Path, tm
     tests = ["test_triton.py::test_scale_without_a_mask", "test_triton.py::test_scale[100]", "test_marked.py"]
     tests.append("test_unwritten.py")
     options = ["--simulated-gpu=h100-sxm", "--gpu-check", f"--gpu-trace={tmp_path / 'pages'}", "--junitxml=junit.xml"]
-    done = run(repository, *[f"tests/{one}" for one in tests], *options, GITHUB_ACTIONS="true")
+    done = run(repository, *[f"tests/{one}" for one in tests], *options, fresh=True, GITHUB_ACTIONS="true")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed, 2 passed" in done.stdout
     at = line_of("OUT OF BOUNDS")
@@ -150,7 +152,7 @@ def test_all_but_the_planted_faults_pass(repository: Path, workers: list[str]):
 
 @needs_torch
 def test_without_the_option_nothing_is_simulated(repository: Path):
-    done = run(repository, "tests/test_triton.py::test_scale[1]", "-rs")
+    done = run(repository, "tests/test_triton.py::test_scale[1]", "-rs", fresh=True)
     assert "1 skipped" in done.stdout
     assert "needs a GPU" in done.stdout
     assert "launches" not in done.stdout
