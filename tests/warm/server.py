@@ -115,9 +115,9 @@ def become(request: dict[str, Any]) -> None:
     os.environ.update(request["variables"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
-        raw = open(descriptor, "wb", -1, closefd=False)  # noqa: SIM115
-        at_once = name == "stderr" or raw.isatty()
         unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+        raw = open(descriptor, "wb", 0 if unbuffered else -1, closefd=False)  # noqa: SIM115
+        at_once = name == "stderr" or raw.isatty()
         errors = "backslashreplace" if name == "stderr" else "strict"
         stream = io.TextIOWrapper(raw, "utf-8", errors, line_buffering=at_once, write_through=unbuffered)
         setattr(sys, name, stream)

@@ -18,6 +18,8 @@ from workbench.driver.torch_device import library
 from workbench.driver.torch_device.library import installed_torch
 
 _OPTIONS = ("gpu_check", "gpu_schedules", "gpu_prove", "gpu_trace", "gpu_first_config", "gpu_seconds_limit")
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:nbval")
+"""Arguments of Python; nbval imports for three CPU seconds."""
 REPOSITORY = Path(__file__).with_name("repository")
 KERNELS = "kernels/triton_kernels.py"
 MARKED = """
@@ -59,7 +61,7 @@ def run(folder: Path, *words: str, fresh: bool = False, **variables: str) -> sub
     """Run pytest in a repository, in an environment without that of this run; ``fresh`` in a Python of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "GITHUB"))}
     python = [sys.executable] if fresh else warm.python("gpu")
-    command = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    command = [*python, *PYTEST, *words]
     return subprocess.run(command, cwd=folder, env=kept | variables, capture_output=True, text=True)
 
 
@@ -271,7 +273,7 @@ def test_that_waits(request):
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_line_about_a_long_wait_is_seen_although_pytest_captures(tmp_path: Path, workers: str):
     (tmp_path / "test_it.py").write_text(ANNOUNCES)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "-p", "no:cacheprovider", "test_it.py"]
+    command = [sys.executable, *PYTEST, "-n", workers, "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert done.stderr.count("workbench: compiling the simulated device\n") == 1
