@@ -26,6 +26,7 @@ class Norms(OperatorCall):
     def layer_norm(
         self, x: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
     ) -> RingTensor:
+        """Normalize over the last dimensions, as `torch.nn.functional.layer_norm`."""
         a = self.read(x)
         dims = tuple(range(a.dim() - len(normalized_shape), a.dim()))
         weight, bias = (None if one is None else self.read(one) for one in (weight, bias))
@@ -34,6 +35,7 @@ class Norms(OperatorCall):
     def rms_norm(
         self, x: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
     ) -> RingTensor:
+        """Divide by the root mean square, as `torch.nn.functional.rms_norm`."""
         a = self.read(x)
         dims = tuple(range(a.dim() - len(normalized_shape), a.dim()))
         least = torch.finfo(self.first.standing_for).eps if eps is None else eps
@@ -44,6 +46,7 @@ class Norms(OperatorCall):
     def group_norm(
         self, x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
     ) -> RingTensor:
+        """Normalize groups of channels, as `torch.nn.functional.group_norm`."""
         a = self.read(x)
         found = _standardized(a.reshape(a.shape[0], num_groups, -1), (2,), eps).view(a.shape)
         return self._scaled(found, self._channels(weight, a), self._channels(bias, a))
@@ -51,6 +54,7 @@ class Norms(OperatorCall):
     def batch_norm(
         self, x: Any, running_mean: Any, running_var: Any, *, training: bool = False, eps: float = 1e-5, **scaled: Any
     ) -> RingTensor:
+        """Normalize channels, as `torch.nn.functional.batch_norm`."""
         a = self.read(x)
         if training:
             if running_mean is not None:
@@ -63,15 +67,18 @@ class Norms(OperatorCall):
         return self._scaled(found, weight, bias)
 
     def norm(self, x: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, **_: Any) -> RingTensor:
+        """Return the 2-norm, as `torch.norm`."""
         return self.linalg_vector_norm(x, 2 if p in ("fro", None) else p, dim, keepdim)
 
     def linalg_norm(self, x: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, **_: Any) -> RingTensor:
+        """Return the 2-norm, as `torch.linalg.norm`."""
         order = 2 if ord in (None, "fro") else ord
         if ord not in (None, "fro") and len(formulas.dims(self.read(x), dim)) > 1:
             order = f"{ord!r} of a matrix"
         return self.linalg_vector_norm(x, order, dim, keepdim)
 
     def linalg_vector_norm(self, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any) -> RingTensor:
+        """Return the 2-norm over dimensions, as `torch.linalg.vector_norm`."""
         a = self.read(x)
         along = formulas.dims(a, dim)
         if ord in (2, None):
@@ -83,6 +90,7 @@ class Norms(OperatorCall):
         raise NoExactRule(f"torch.norm with the order {ord}: exact comparison has no rule for it.")
 
     def normalize(self, x: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: None = None) -> RingTensor:
+        """Divide by the 2-norm, as `torch.nn.functional.normalize`."""
         length = self.read(self.linalg_vector_norm(x, p, dim, True))
         least = torch.tensor(element_of(eps))
         bounded = torch.where(function("rank", length) < function("rank", least), least, length)
