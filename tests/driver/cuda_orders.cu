@@ -111,6 +111,26 @@ static void counters(bool fixed) {
   cudaDeviceSynchronize();
 }
 
+// Slots of page-locked memory that are not whole pages, each filled again when its copy has ended.
+static void ring(bool fixed) {
+  constexpr int slots = 4, bytes = 1000;
+  cudaStream_t stream;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  cudaEvent_t copied[slots];
+  char *host, *device;
+  cudaMallocHost(&host, slots * bytes);
+  cudaMalloc(&device, slots * bytes);
+  for (int i = 0; i < 2 * slots; ++i) {
+    const int at = i % slots;
+    if (i < slots) cudaEventCreate(&copied[at]);
+    if (i >= slots && fixed) cudaEventSynchronize(copied[at]);
+    host[at * bytes + 7] = i;  // second: ring
+    cudaMemcpyAsync(device + at * bytes, host + at * bytes, bytes, cudaMemcpyHostToDevice, stream);  // first: ring
+    cudaEventRecord(copied[at], stream);
+  }
+  cudaDeviceSynchronize();
+}
+
 // Right in both forms: the function runs after the copy in its stream.
 static void callback(bool) {
   Memory m;
@@ -129,6 +149,7 @@ int main(int argc, char **argv) {
   default_and_non_blocking(fixed);
   early_free(fixed);
   counters(fixed);
+  ring(fixed);
   callback(fixed);
   cudaDeviceSynchronize();
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ TORCH = installed_torch()
 RIGHT = {"kept_pinned"}  # pairs that are right in both forms
 KINDS = {
     **dict.fromkeys(("pinned_reuse", "early_read", "numpy_view"), HOST_ACCESS),
-    **dict.fromkeys(("managed_read", "early_copy"), HOST_ACCESS),
+    **dict.fromkeys(("managed_read", "early_copy", "ring"), HOST_ACCESS),
     "record_stream": REUSED,
 }
 REMEDIES = {UNORDERED: "wait_stream", REUSED: "record_stream", HOST_ACCESS: "ynchronize"}
@@ -52,6 +53,7 @@ def test_each_pair_of_torch():
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(rows) > 10, done.stdout
+    assert rows.pop() == {"signal": -signal.SIGSEGV, "tracebacks": 1}
     for row in rows:
         pair, found = row["pair"], row["found"]
         if row["form"] == "fixed" or pair in RIGHT:

@@ -1,5 +1,10 @@
 """Pairs of small torch programs for `ordered_pairs`; ``# first`` and ``# second`` are the lines of what is found."""
 
+import ctypes
+import faulthandler
+import json
+import os
+import tempfile
 from collections.abc import Callable
 
 import ordered_pairs
@@ -174,6 +179,31 @@ def graph_branches(fixed: bool) -> None:
     graph.replay()  # both: graph_branches
 
 
+def queried_event(fixed: bool) -> None:
+    """Launch on another stream after a query of torch's own event has succeeded."""
+    x, y = torch.zeros(N, device="cuda"), torch.zeros(N, device="cuda")
+    torch.cuda.synchronize()
+    one, two, done = torch.cuda.Stream(), torch.cuda.Stream(), torch.Event("cuda")
+    with torch.cuda.stream(one):
+        x.add_(1)  # first: queried_event
+        done.record()
+    while fixed and not done.query():
+        pass
+    with torch.cuda.stream(two):
+        y.copy_(x)  # second: queried_event
+
+
+def chosen_rows(fixed: bool) -> None:
+    """Write rows by their numbers on one stream, and read others, or all, on another one."""
+    cache, even = torch.zeros(64, 16, device="cuda"), torch.arange(0, 64, 2, device="cuda")
+    odd = even + 1
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        cache[even] = 1  # first: chosen_rows
+    with torch.cuda.stream(torch.cuda.Stream()):
+        (cache[odd] if fixed else cache).sum()  # second: chosen_rows
+
+
 def kept_pinned(fixed: bool) -> None:
     """Drop page-locked memory while it is copied: torch's allocator waits, in both forms."""
     x = torch.zeros(N, device="cuda")
@@ -183,10 +213,26 @@ def kept_pinned(fixed: bool) -> None:
 
 PAIRS: list[Callable[[bool], None]] = [
     default_stream, side_before_main, main_before_side, halves, columns, workspace, record_stream, pinned_reuse,
-    early_read, numpy_view, graph_input, graph_branches, kept_pinned,
+    early_read, numpy_view, graph_input, graph_branches, queried_event, chosen_rows, kept_pinned,
 ]  # fmt: skip
+
+
+def crash() -> dict[str, int]:
+    """Read address 8 in a fork, with a handler of faults that came after the driver's."""
+    with tempfile.TemporaryFile() as shown:
+        child = os.fork()
+        if not child:
+            faulthandler.enable(shown)
+            x, staging = torch.zeros(N, device="cuda"), torch.zeros(N, pin_memory=True)
+            x.copy_(staging, non_blocking=True)
+            ctypes.string_at(8)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        shown.seek(0)
+        return {"signal": os.waitstatus_to_exitcode(status), "tracebacks": shown.read().count(b"Fatal Python error")}
 
 
 if __name__ == "__main__":
     launch(torch.zeros(N, device="cuda"), torch.zeros(N, device="cuda"))
     ordered_pairs.run(PAIRS, torch.cuda.synchronize)
+    print(json.dumps(crash()))

@@ -171,6 +171,8 @@ void follow_order(Step& step, const Side& target, const Side& source, const Shap
 }
 
 constexpr CUstream kBlocking = nullptr;
+constexpr const char* kStaged =
+    "a copy from memory that is not page-locked, whose call may return before its end";
 
 void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, const Shape& shape,
           CUstream stream, bool waits) {
@@ -182,7 +184,8 @@ void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, co
              copy_work(as_params(to_type, to, from_type, from, shape)));
     return;
   }
-  Step step(call, *context, stream, "a copy");
+  const bool is_staged = waits && from_type == CU_MEMORYTYPE_HOST && !find_allocation(from, 1);
+  Step step(call, *context, stream, is_staged ? kStaged : "a copy");
   const Side target = side(to_type, to, extent(shape, shape.to_row, shape.to_slice));
   const Side source = side(from_type, from, extent(shape, shape.from_row, shape.from_slice));
   advance(*context, stream, seconds(target, source, shape.width * shape.height * shape.depth));

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <ctime>
 
@@ -161,13 +162,23 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     errno = error;
     return;
   }
+  // faulthandler raises the signal again, for the handler before it, which may be this one.
+  static std::atomic<bool> passed_on;
+  const bool was_sent = info->si_code <= 0;
   const struct sigaction& before = watch().before;
+  const bool by_default =
+      (was_sent && passed_on) || before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN;
+  if (by_default) {
+    ::signal(SIGSEGV, SIG_DFL);  // the access faults again, and ends the process
+    if (was_sent) ::raise(SIGSEGV);
+    return;
+  }
+  passed_on = true;
   if (before.sa_flags & SA_SIGINFO)
     before.sa_sigaction(signal, info, context);
-  else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
-    before.sa_handler(signal);
   else
-    ::sigaction(SIGSEGV, &before, nullptr);  // the access faults again, and ends the process
+    before.sa_handler(signal);
+  passed_on = false;
 }
 
 // Makes this the first handler of faults; others, such as faulthandler's, may have come later.

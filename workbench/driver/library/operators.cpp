@@ -132,12 +132,20 @@ void follow_order(Step& step, const Elements& tensor, u8 kind) {
 
 using Tensors = std::span<const Elements>;
 
+// Whether an operator accesses the elements that its indices choose.
+bool chooses(std::string_view name) {
+  constexpr std::string_view kParts[] = {"index", "scatter", "gather", "embedding"};
+  return std::ranges::any_of(
+      kParts, [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
+}
+
 void follow_order(Call& call, Context& context, CUstream stream, const char* name, Tensors written,
                   Tensors read, bool waits) {
   if (!follows_order()) return;
   Step step(call, context, stream, name);
-  for (const Elements& one : read) follow_order(step, one, kReads);
-  for (const Elements& one : written) follow_order(step, one, kWrites);
+  const u8 chosen = chooses(name) ? kChosen : 0;
+  for (const Elements& one : read) follow_order(step, one, kReads | chosen);
+  for (const Elements& one : written) follow_order(step, one, kWrites | chosen);
   if (waits) step.wait();
   step.end();
 }

@@ -84,6 +84,8 @@ void clash(const Deed& earlier, const Deed& later, u64 begin, u64 end, bool free
   all.found.push_back({side_of(earlier), side_of(later), begin, end - begin, freed});
 }
 
+bool both_choose(const Deed& a, const Deed& b) { return a.kind & b.kind & kChosen; }
+
 // Makes an address the beginning of a segment, if it is inside of one.
 void split(std::map<u64, Segment>& segments, u64 at) {
   auto next = segments.upper_bound(at);
@@ -107,11 +109,12 @@ void for_each_segment(u64 begin, u64 end, Visit&& visit) {
 void write(const AccessedRange& range, const Deed& deed, const OrderClock& before) {
   for_each_segment(range.begin, range.end, [&](auto at) {
     const auto& [begin, segment] = *at;
-    const bool both_strong = segment.write.kind & deed.kind & kStrong;
-    if (!includes(before, segment.write) && !both_strong)
+    const bool may_meet = segment.write.kind & deed.kind & (kStrong | kChosen);
+    if (!includes(before, segment.write) && !may_meet)
       clash(segment.write, deed, begin, segment.end, segment.freed);
     for (const Deed& read : segment.reads)
-      if (!includes(before, read)) clash(read, deed, begin, segment.end, segment.freed);
+      if (!includes(before, read) && !both_choose(read, deed))
+        clash(read, deed, begin, segment.end, segment.freed);
     return false;
   });
   order().segments.emplace(range.begin, Segment{.end = range.end, .write = deed});
@@ -124,7 +127,7 @@ void read(const AccessedRange& range, const Deed& deed, const OrderClock& before
     auto& [begin, segment] = *at;
     if (begin > from) gaps.emplace_back(from, begin);
     from = segment.end;
-    if (!includes(before, segment.write))
+    if (!includes(before, segment.write) && !both_choose(segment.write, deed))
       clash(segment.write, deed, begin, segment.end, segment.freed);
     std::erase_if(segment.reads, [&](const Deed& one) { return includes(before, one); });
     segment.reads.push_back(deed);
@@ -166,6 +169,17 @@ u32 described(Call& call, const char* name) {
 bool is_of(const void* address, const char* library) {
   Dl_info of{};
   return address && dladdr(address, &of) && of.dli_fname && std::strstr(of.dli_fname, library);
+}
+
+// Whether torch's caching allocator asks. `torch.Event` asks from the same library, but from outside
+// of it, while the allocator's functions call each other.
+bool allocator_asks(const void* caller) {
+  if (!is_of(caller, kTorchsAllocator)) return false;
+  void* addresses[kMostFrames];
+  const int count = backtrace(addresses, kMostFrames);
+  void** const end = addresses + count;
+  void** const at = std::find(addresses, end, caller);
+  return end - at < 2 || is_of(at[1], kTorchsAllocator);
 }
 
 }  // namespace
@@ -268,7 +282,7 @@ void order_host(const OrderClock& clock) {
 // up: the host may use these again, which says nothing about other memory.
 void order_query(const OrderClock& clock, const void* caller) {
   if (!follows_order()) return;
-  if (is_of(caller, kTorchsAllocator))
+  if (allocator_asks(caller))
     order().allocator.join(clock);
   else if (is_of(caller, kTorchsHostAllocator))
     unwatch_host(clock);

@@ -44,8 +44,9 @@ struct Agent {
 // The code that makes a thread's calls.
 enum class Caller : u8 { unknown, python, native };
 
-// How an operation accesses bytes. Strong accesses (atomics) do not race with each other.
-enum AccessKind : u8 { kReads = 1, kWrites = 2, kStrong = 4 };
+// How an operation accesses bytes. Strong accesses (atomics) do not race with each other. Chosen
+// ones access some elements of the range, by indices: two of them may be apart.
+enum AccessKind : u8 { kReads = 1, kWrites = 2, kStrong = 4, kChosen = 8 };
 
 // An operation that accessed bytes.
 struct Deed {
