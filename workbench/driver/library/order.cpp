@@ -171,8 +171,8 @@ bool is_of(const void* address, const char* library) {
   return address && dladdr(address, &of) && of.dli_fname && std::strstr(of.dli_fname, library);
 }
 
-// Whether torch's caching allocator asks. `torch.Event` asks from the same library, but from outside
-// of it, while the allocator's functions call each other.
+// Whether torch's caching allocator asks. `torch.Event` asks from the same library, but from
+// outside of it, while the allocator's functions call each other.
 bool allocator_asks(const void* caller) {
   if (!is_of(caller, kTorchsAllocator)) return false;
   void* addresses[kMostFrames];
