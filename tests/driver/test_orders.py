@@ -50,10 +50,10 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 def test_each_pair_of_torch():
     program = HERE / "torch_orders.py"
     lines, done = marked(program), run(str(program))
-    assert done.returncode == 0, done.stderr
+    # It ends with a fault of its own, which the watch on pages leaves to Python's handler, and that to the system.
+    assert (done.returncode, done.stderr.count("Fatal Python error")) == (-signal.SIGSEGV, 1), done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(rows) > 10, done.stdout
-    assert rows.pop() == {"signal": -signal.SIGSEGV, "tracebacks": 1}
     for row in rows:
         pair, found = row["pair"], row["found"]
         if row["form"] == "fixed" or pair in RIGHT:

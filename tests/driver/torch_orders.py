@@ -2,9 +2,7 @@
 
 import ctypes
 import faulthandler
-import json
-import os
-import tempfile
+import sys
 from collections.abc import Callable
 
 import ordered_pairs
@@ -217,22 +215,16 @@ PAIRS: list[Callable[[bool], None]] = [
 ]  # fmt: skip
 
 
-def crash() -> dict[str, int]:
-    """Read address 8 in a fork, with a handler of faults that came after the driver's."""
-    with tempfile.TemporaryFile() as shown:
-        child = os.fork()
-        if not child:
-            faulthandler.enable(shown)
-            x, staging = torch.zeros(N, device="cuda"), torch.zeros(N, pin_memory=True)
-            x.copy_(staging, non_blocking=True)
-            ctypes.string_at(8)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        shown.seek(0)
-        return {"signal": os.waitstatus_to_exitcode(status), "tracebacks": shown.read().count(b"Fatal Python error")}
+def crash() -> None:
+    """Read address 8, with a handler of faults that came after the driver's."""
+    faulthandler.enable()
+    x, staging = torch.zeros(N, device="cuda"), torch.zeros(N, pin_memory=True)
+    x.copy_(staging, non_blocking=True)
+    ctypes.string_at(8)
 
 
 if __name__ == "__main__":
     launch(torch.zeros(N, device="cuda"), torch.zeros(N, device="cuda"))
     ordered_pairs.run(PAIRS, torch.cuda.synchronize)
-    print(json.dumps(crash()))
+    sys.stdout.flush()
+    crash()

@@ -28,7 +28,7 @@ TORCH = (
     "workbench",
 )
 MODULES = {
-    "host": (*TORCH, "pandas", "matplotlib.pyplot", "PIL.Image", "ipykernel.ipkernel", "ipykernel.kernelapp",
+    "host": (*TORCH, "matplotlib.pyplot", "PIL.Image", "ipykernel.ipkernel", "ipykernel.kernelapp",
              "ipywidgets", "anywidget", "workbench.attention"),
     "gpu": (*TORCH, "pytest", "workbench.programs.running"),
 }  # fmt: skip
