@@ -118,7 +118,7 @@ class NoCache(ModelCache):
             parts = zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
             return torch.cat([causal(*part) for part in parts])
 
-        return _step_of([(self._tokens[seq], 0) for seq in seqs], attend, self.device)
+        return step_of([(self._tokens[seq], 0) for seq in seqs], attend, self.device)
 
 
 class ContiguousCache(ModelCache):
@@ -139,7 +139,7 @@ class ContiguousCache(ModelCache):
             self.kv.write(layer, key, value, placed)
             return causal(query, key, value)
 
-        return _step_of([(tokens, 0)], attend, self.kv.device)
+        return step_of([(tokens, 0)], attend, self.kv.device)
 
     def extend(self, batch: Batch) -> ForwardStep:
         """Append one new token to each sequence of a batch."""
@@ -154,7 +154,7 @@ class ContiguousCache(ModelCache):
             self.kv.write(layer, key, value, placed)
             return contiguous_attention(query, self.kv.layers[layer], seq_lens, cache_rows=cache_rows)
 
-        return _step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
+        return step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Replace the histories of sequences by those of their ``parents``, by copying rows."""
@@ -218,7 +218,7 @@ class PagedCache(ModelCache):
                 key, value = self.kv.gather(layer, seq)
             return causal(query, key, value)
 
-        return _step_of([(tokens[cached:], cached)], attend, self.kv.device)
+        return step_of([(tokens[cached:], cached)], attend, self.kv.device)
 
     def extend(self, batch: Batch) -> ForwardStep:
         """Append one new token to each sequence of a batch; OutOfBlocksError if the pool has no room for them."""
@@ -229,14 +229,14 @@ class PagedCache(ModelCache):
         seq_lens = torch.tensor([start + 1 for start in starts], dtype=torch.int32, device=self.kv.device)
         parts = list(zip(batch.values(), starts, strict=True))
         if batch and self.variant == "auto" and serves(self.kv):
-            return _step_of(parts, SlotAttention(self.kv, placed.slot_mapping, block_tables, seq_lens), self.kv.device)
+            return step_of(parts, SlotAttention(self.kv, placed.slot_mapping, block_tables, seq_lens), self.kv.device)
 
         def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             self.kv.write(layer, key, value, placed.slot_mapping)
             caches, options = self.kv.layers[layer], self.kv.attention_options(layer)
             return paged_attention(query, *caches, block_tables, seq_lens, variant=self.variant, **options)
 
-        return _step_of(parts, attend, self.kv.device)
+        return step_of(parts, attend, self.kv.device)
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Replace the histories of sequences by those of their ``parents``, sharing blocks instead of copying."""
@@ -349,7 +349,7 @@ def _check_single(batch: Batch) -> None:
             )
 
 
-def _step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device: torch.device) -> ForwardStep:
+def step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device: torch.device) -> ForwardStep:
     """Make a step from parts (tokens, position of the first token), one for each sequence."""
     tokens = [token for part, _ in parts for token in part]
     positions = [start + index for part, start in parts for index in range(len(part))]
