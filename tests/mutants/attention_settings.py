@@ -19,6 +19,7 @@ from workbench.attention.ops.paged_attention import case
 from workbench.attention.ops.paged_prefill import PagedPrefillCase
 from workbench.attention.ops.pool_windows import PoolCase
 from workbench.attention.ops.reshape_and_cache import case as written
+from workbench.attention.ops.rotate_heads import RotationCase
 from workbench.attention.ops.swap_blocks import case as swapped
 from workbench.attention.ops.top_k_positions import TopKCase
 
@@ -161,6 +162,11 @@ def _choices():
         "triton_vectors": {"TILE": 64, "num_warps": 1, "num_stages": 1},
     }.items():
         yield of_cases("conv_step", name, "bf16", config, ConvCase("small", 6, 96))
+    for name, config in {
+        "cuda_butterflies": {"NUM_THREADS": 32, "VEC_SIZE": 4},
+        "triton_butterflies": {"TILE": 128, "num_warps": 1, "num_stages": 1},
+    }.items():
+        yield of_cases("rotate_heads", name, "bf16", config, RotationCase("small", 5, 3, 80, 16))
     shared = {"BLOCK_SIZE": 16, "TILE_TOKENS": 32}
     for name, own in {"cuda_mma": {"NUM_THREADS": 32}, "triton_dot": {"num_warps": 1, "num_stages": 1}}.items():
         for dtype in ("bfloat16", "float8_e4m3fn"):

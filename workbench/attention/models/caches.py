@@ -121,7 +121,7 @@ class NoCache(ModelCache):
             parts = zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
             return torch.cat([causal(*part) for part in parts])
 
-        return _step_of([(self._tokens[seq], 0) for seq in seqs], attend, self.device)
+        return step_of([(self._tokens[seq], 0) for seq in seqs], attend, self.device)
 
 
 class ContiguousCache(ModelCache):
@@ -142,7 +142,7 @@ class ContiguousCache(ModelCache):
             self.kv.write(layer, key, value, placed)
             return causal(query, key, value)
 
-        return _step_of([(tokens, 0)], attend, self.kv.device)
+        return step_of([(tokens, 0)], attend, self.kv.device)
 
     def extend(self, batch: Batch) -> ForwardStep:
         """Append one new token to each sequence of a batch."""
@@ -157,7 +157,7 @@ class ContiguousCache(ModelCache):
             self.kv.write(layer, key, value, placed)
             return contiguous_attention(query, self.kv.layers[layer], seq_lens, cache_rows=cache_rows)
 
-        return _step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
+        return step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Replace the histories of sequences by those of their ``parents``, by copying rows."""
@@ -230,7 +230,7 @@ class PagedCache(ModelCache):
         return steps[0] if len(steps) == 1 else self._step([part for step in steps for part in step.parts])
 
     def _step(self, parts: Sequence[PagedPart]) -> ForwardStep:
-        made = _step_of(
+        made = step_of(
             [(part.tokens, part.start) for part in parts], PagedAttend(self.kv, parts, self.variant), self.kv.device
         )
         return replace(made, parts=tuple(parts))
@@ -323,7 +323,7 @@ def _check_single(batch: Batch) -> None:
             )
 
 
-def _step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device: torch.device) -> ForwardStep:
+def step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device: torch.device) -> ForwardStep:
     """Make a step from parts (tokens, position of the first token), one for each sequence."""
     tokens = [token for part, _ in parts for token in part]
     positions = [start + index for part, start in parts for index in range(len(part))]
