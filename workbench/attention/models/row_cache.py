@@ -20,8 +20,9 @@ import torch
 from workbench.attention import rotate_heads
 from workbench.attention.cache_formats.token_rows import row_codec
 from workbench.attention.kvcache import MemoryUse
-from workbench.attention.models.caches import ForwardStep, NoCache, causal, step_of
+from workbench.attention.models.caches import ForwardStep, NoCache, step_of
 from workbench.attention.models.gpt import GPT
+from workbench.attention.models.paged_steps import causal
 from workbench.errors import ArgumentError
 
 ROTATIONS = ("", "k", "kv")
