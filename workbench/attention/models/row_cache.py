@@ -26,7 +26,7 @@ from workbench.attention.models.paged_steps import causal
 from workbench.errors import ArgumentError
 
 ROTATIONS = ("", "k", "kv")
-"""Which tensors are rotated before they are stored: none, keys, keys and values."""
+"""Tensors that are rotated before they are stored: none, keys, keys and values."""
 
 
 class RowCache(NoCache):
@@ -47,7 +47,7 @@ class RowCache(NoCache):
         shape = 0, 2, c.num_kv_heads, self.codec.row_bytes(c.head_size)
         self._nothing = [torch.empty(shape, dtype=torch.uint8, device=self.device)] * c.num_layers
         self._rows: dict[Hashable, list[torch.Tensor]] = {}
-        """Of each sequence and layer keys and values, ``[num_tokens, 2, num_kv_heads, row] uint8``."""
+        """Keys and values of each sequence and layer, ``[num_tokens, 2, num_kv_heads, row] uint8``."""
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Replace the histories of sequences by those of their ``parents``; a new name begins a sequence."""
