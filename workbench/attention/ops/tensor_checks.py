@@ -86,6 +86,19 @@ def check_out(out: torch.Tensor, query: torch.Tensor) -> None:
         )
 
 
+def check_dense(**wanted: tuple[torch.Tensor, Iterable[int], torch.dtype]) -> None:
+    """Check that each named tensor has its shape and dtype, is contiguous and starts on `ALIGNMENT` bytes."""
+    for name, (tensor, shape, dtype) in wanted.items():
+        check_dtype(name, tensor, [dtype])
+        if tensor.shape != tuple(shape) or not tensor.is_contiguous() or tensor.data_ptr() % ALIGNMENT:
+            raise ArgumentError(
+                name,
+                f"shape {tuple(tensor.shape)}, strides {tensor.stride()}, address {tensor.data_ptr():#x}",
+                f"{tuple(shape)}, contiguous, starting on {ALIGNMENT} bytes",
+                f"Call {name}.clone(memory_format=torch.contiguous_format).",
+            )
+
+
 def check_pages(name: str, cache: torch.Tensor) -> None:
     """Check that each page of a cache ``[num_blocks, ...]`` is contiguous and starts on `ALIGNMENT` bytes."""
     dense = 1

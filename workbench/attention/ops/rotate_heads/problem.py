@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.attention.ops.cache_problem import Sizes
-from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.cache_problem import ElementProblem
 from workbench.ops import Arguments
 from workbench.ops.tensors import RunTensors
 
 
 @dataclass(frozen=True)
-class RotationProblem(Sizes):
+class RotationProblem(ElementProblem):
     """The sizes of one rotation: heads of ``head_size`` elements, in blocks of ``block`` that are rotated each."""
 
     num_tokens: int
@@ -24,11 +23,6 @@ class RotationProblem(Sizes):
     layout: str = "any"
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return DTYPES[self.dtype].itemsize
 
     @property
     def num_elements(self) -> int:
