@@ -9,7 +9,7 @@
 //   latent_cache  [num_blocks, BLOCK_SIZE, KEY_SIZE]                          pages page_stride apart, on 16 bytes
 //                 QUANTIZED: [num_blocks, BLOCK_SIZE, STORED_BYTES], a row of LATENT_SIZE codes of e4m3, a scale for
 //                 every 128 of them, and the other elements; made values in shared memory once for all heads
-//   block_tables  [num_seqs, max_blocks], seq_lens [num_seqs]
+//   block_tables  [num_seqs, max_blocks], seq_lens [num_seqs], sinks [num_heads] or null
 //
 // Tunables: HEADS_PER_BLOCK, BLOCK_SIZE tokens per page, PARTITION_SIZE per block, TILE_TOKENS per tile, NUM_STAGES
 // tiles that are under way or in use, NUM_THREADS. Idea: FlashMLA (DeepSeek, 2025) for the tile that is key and value,
@@ -76,8 +76,9 @@ __device__ __forceinline__ uint4 values_of(const unsigned char* row, int chunk) 
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     mla_decode_latent(Scalar* __restrict__ output, float* partial_out, float2* partial_stats, unsigned* counters,
                       const Scalar* __restrict__ query, const Stored* __restrict__ latent_cache,
-                      const int* __restrict__ block_tables, const int* __restrict__ seq_lens, float scale,
-                      int num_heads, int table_stride, long long query_stride, long long page_stride) {
+                      const int* __restrict__ block_tables, const int* __restrict__ seq_lens,
+                      const float* __restrict__ sinks, float scale, int num_heads, int table_stride,
+                      long long query_stride, long long page_stride) {
   const int first_head = blockIdx.x * HEADS_PER_BLOCK, seq = blockIdx.y, base = blockIdx.z * PARTITION_SIZE;
   const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
   const int heads = min(HEADS_PER_BLOCK, num_heads - first_head);
@@ -245,7 +246,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
       const int row = 16 * h + 8 * half + lane / 4;
       if (row >= heads) continue;
       const long long place = first_place + (long long)row * gridDim.z + blockIdx.z;
-      const float per_sum = 1.f / row_stats[row].y;
+      const float sink = sinks ? sinks[first_head + row] * LOG2_E : -infinity();
+      const float per_sum = 1.f / (row_stats[row].y + exp2_or_zero(sink - row_stats[row].x));
 #pragma unroll
       for (int n = 0; n < COLUMNS / 8; ++n) {
         const int column = warp * COLUMNS + 8 * n + lane % 4 * 2;
@@ -276,6 +278,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
       max = new_max, of_weights = of_weights * shrink + stats.y * unit;
       sums.x = sums.x * shrink + more.x * unit, sums.y = sums.y * shrink + more.y * unit;
     }
+    if (sinks) of_weights += exp2_or_zero(sinks[first_head + row] * LOG2_E - max);
     *reinterpret_cast<unsigned*>(output + (first_row + row) * LATENT_SIZE + column) =
         pack<Scalar>(sums.x / of_weights, sums.y / of_weights);
   }

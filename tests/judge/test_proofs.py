@@ -84,7 +84,7 @@ def test_one_launch_alone_refutes_nothing_by_a_formula(shifted):
     op = op_of("shifted", lambda x: x + 1, SOURCE.replace("i < n", "i < n || n == 33"), x=wb.randn(90))
     (verdict,) = wb.check(op, seeds=1, prove=True)
     assert verdict.proofs[0].scope == "sizes like those launched"
-    assert "beyond that: refuted: line 4 reads x out of bounds (n = 33" in str(verdict)
+    assert "beyond that refuted: line 4 reads x out of bounds (n = 33" in str(verdict)
 
 
 def test_what_cannot_be_proved_is_told_and_passes(judge):

@@ -220,5 +220,6 @@ def test_a_right_answer_is_compared_without_a_tolerance(compiled, language):
         feedback = puzzle("reduction").check(compiled(text, "CUDA"), exact=True)
         assert feedback.ok
         assert feedback.exact.same is False
+        assert "\n    every element of out is 1.00001 times the specification's\n" in str(feedback)
         assert "a difference fails nothing by itself" in str(feedback)
         assert puzzle("reduction").check(compiled(text, "CUDA")).exact is None

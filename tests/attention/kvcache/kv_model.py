@@ -183,27 +183,10 @@ class Model:
                 for logical, block in enumerate(table[gone:], gone):
                     filled = min(size, len(numbers) - logical * size)
                     assert fill.setdefault(block, filled) == filled
-        self.check_pool(manager._device, self.owners(host=False))
-        self.check_pool(manager._host, self.owners(host=True))
+        check_pool(manager._device, self.owners(host=False))
+        check_pool(manager._host, self.owners(host=True))
         self.check_statistics(fill)
         self.check_contents()
-
-    def check_pool(self, pool, owners: Counter) -> None:
-        """No leak, no double ownership: a block is free, or has as many references as tables name it."""
-        assert [pool.counts[block] for block in range(pool.num_blocks)] == [owners[b] for b in range(pool.num_blocks)]
-        free, block = [], pool.front
-        while block != pool.num_blocks:
-            assert pool._next[pool._previous[block]] == block
-            free.append(block)
-            block = pool._next[block]
-            assert len(free) <= pool.num_blocks
-        assert sorted(free) == [block for block in range(pool.num_blocks) if not owners[block]]
-        assert pool.num_free == len(free)
-        if hasattr(pool, "contents"):
-            assert pool.num_evictable == sum(block in pool.contents for block in free)
-            assert all(contents.block == block for block, contents in pool.contents.items())
-            cached = [block in pool.contents for block in free]
-            assert cached == sorted(cached), "cached blocks are evicted while others are free"
 
     def check_statistics(self, fill: dict[int, int]) -> None:
         counts, owners = self.manager.statistics(), self.owners(host=False)
@@ -300,6 +283,24 @@ class Model:
         tables = {seq: (manager.block_table(seq), manager.num_tokens(seq)) for seq in manager.sequences}
         pools = [(list(p.counts), list(p._next), list(p._previous)) for p in (manager._device, manager._host)]
         return tables, pools, manager.statistics(), dict(manager._device.contents)
+
+
+def check_pool(pool, owners: Counter) -> None:
+    """No leak, no double ownership: a block is free, or has as many references as tables name it."""
+    assert [pool.counts[block] for block in range(pool.num_blocks)] == [owners[b] for b in range(pool.num_blocks)]
+    free, block = [], pool.front
+    while block != pool.num_blocks:
+        assert pool._next[pool._previous[block]] == block
+        free.append(block)
+        block = pool._next[block]
+        assert len(free) <= pool.num_blocks
+    assert sorted(free) == [block for block in range(pool.num_blocks) if not owners[block]]
+    assert pool.num_free == len(free)
+    if hasattr(pool, "contents"):
+        assert pool.num_evictable == sum(block in pool.contents for block in free)
+        assert all(contents.block == block for block, contents in pool.contents.items())
+        cached = [block in pool.contents for block in free]
+        assert cached == sorted(cached), "cached blocks are evicted while others are free"
 
 
 def random_steps(model: Model, seed: int, steps: int) -> None:

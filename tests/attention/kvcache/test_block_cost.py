@@ -57,9 +57,9 @@ def counted_steps(work) -> int:
     return steps
 
 
-def filled(num_blocks: int, prefix_caching: bool = False) -> BlockManager:
+def filled(num_blocks: int, **options) -> BlockManager:
     """A manager with most of its blocks in use and, with a prefix cache, a tenth of them evictable."""
-    manager = BlockManager(num_blocks, 1, prefix_caching=prefix_caching)
+    manager = BlockManager(num_blocks, 1, **options)
     count = num_blocks // 10
     for part in range(7):
         manager.allocate(("filler", part), count)
@@ -89,8 +89,7 @@ def life(manager: BlockManager) -> None:
 def test_steps_do_not_depend_on_the_number_of_blocks(options):
     steps, touched = {}, {}
     for num_blocks in (SMALL, LARGE):
-        manager = filled(num_blocks, options.get("prefix_caching", False))
-        manager.sliding_window = options.get("sliding_window")
+        manager = filled(num_blocks, **options)
         pool = manager._device
         steps[num_blocks] = counted_steps(lambda manager=manager: life(manager))
         arrays = [Counted(entries) for entries in (pool.counts, pool._next, pool._previous)]

@@ -14,7 +14,10 @@ from mutants.python import OPERATORS, cpu_seconds, executed_lines, loaded, mutan
 from sampling import long_if
 
 PACKAGE = "workbench.attention.kvcache"
-MODULES = tuple(f"{PACKAGE}.{name}" for name in ("prefixes", "block_pool", "sequence", "block_manager", "paged"))
+NAMES = (
+    "prefixes", "block_pool", "layer_groups", "sequence", "group_blocks", "swap_space", "block_manager", "paged",
+)  # fmt: skip
+MODULES = tuple(f"{PACKAGE}.{name}" for name in NAMES)
 """In the order in which they import each other."""
 
 WALKS = (

@@ -66,7 +66,7 @@ def test_colliding_hashes_do_not_alias():
     manager = BlockManager(16, 4, prefix_caching=True)
     manager.allocate("a", ones + prompt(7, 8))
     manager.allocate("b", twos + prompt(7, 8))
-    prefixes = [manager._sequences[seq].prefix for seq in "ab"]
+    prefixes = [manager._sequences[seq].tables[0].prefix for seq in "ab"]
     assert prefixes[0].hash == prefixes[1].hash
     assert not set(manager.block_table("a")) & set(manager.block_table("b"))
     assert manager.allocate("c", twos + prompt(7, 9)).num_cached_tokens == 8
@@ -128,7 +128,7 @@ def test_names_of_prefixes_vanish_with_what_they_name():
     for seq in range(200):
         manager.allocate(seq, [seq, *range(50)])
         manager.free(seq)
-    assert len(manager._prefixes) <= 2 * (64 + 1)
+    assert len(manager._groups.parts[0].prefixes) <= 2 * (64 + 1)
 
 
 def test_a_very_long_chain_can_be_dropped():
@@ -138,7 +138,7 @@ def test_a_very_long_chain_can_be_dropped():
     manager.allocate("b", list(range(50_000, 100_000)))  # takes every block of it
     assert manager.statistics().evictions == 50_000
     manager.free("b")
-    assert len(manager._prefixes) <= 50_001
+    assert len(manager._groups.parts[0].prefixes) <= 50_001
 
 
 def test_arrays_are_token_ids():

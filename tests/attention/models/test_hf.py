@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from workbench.attention.bench import serving
+from workbench.attention.cache_studies.group_waste import MODELS as LAYERS
 from workbench.attention.kvcache.errors import OutOfBlocksError
 from workbench.attention.models import load_gpt, make_cache
 from workbench.errors import ArgumentError, WrongResultError
@@ -326,3 +327,31 @@ class TestServing:
         monkeypatch.setattr(serving, "as_llama", wrong)
         with pytest.raises(WrongResultError, match="write different texts"):
             serving.serve(model, prompts, [3, 12, 7], rounds=1)
+
+
+def test_layers_and_bytes_are_those_of_the_default_configurations():
+    gpt_oss, qwen, kimi = (getattr(transformers, f"{name}Config")() for name in ("GptOss", "Qwen3Next", "KimiLinear"))
+
+    def count(config, kind):
+        return config.layer_types.count(kind)
+
+    full, window = LAYERS["gpt-oss 120B"]
+    assert (full.num_layers, window.num_layers) == (
+        count(gpt_oss, "full_attention"),
+        count(gpt_oss, "sliding_attention"),
+    )
+    assert full.layer_bytes == window.layer_bytes == 2 * gpt_oss.num_key_value_heads * gpt_oss.head_dim * 2
+    assert window.reach == gpt_oss.sliding_window
+
+    full, state = LAYERS["Qwen3-Next 80B"]
+    assert (full.num_layers, state.num_layers) == (count(qwen, "full_attention"), count(qwen, "linear_attention"))
+    assert full.layer_bytes == 2 * qwen.num_key_value_heads * qwen.head_dim * 2
+    keys, values = qwen.linear_num_key_heads * qwen.linear_key_head_dim, qwen.linear_num_value_heads
+    inputs = (qwen.linear_conv_kernel_dim - 1) * (2 * keys + values * qwen.linear_value_head_dim) * 2
+    assert state.layer_bytes == values * qwen.linear_key_head_dim * qwen.linear_value_head_dim * 4 + inputs
+
+    latent, state = LAYERS["Kimi Linear 48B"]
+    assert (latent.num_layers, state.num_layers) == (count(kimi, "full_attention"), count(kimi, "linear_attention"))
+    assert latent.layer_bytes == (kimi.kv_lora_rank + kimi.qk_rope_head_dim) * 2
+    size = kimi.linear_num_heads * kimi.linear_head_dim
+    assert state.layer_bytes == size * kimi.linear_head_dim * 4 + (kimi.linear_conv_kernel_dim - 1) * 3 * size * 2

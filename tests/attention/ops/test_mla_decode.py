@@ -89,7 +89,7 @@ def test_codes_of_nan_stay_nan(variant, sim):
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 def test_head_counts_and_page_edges(variant, num_heads, judge):
     for page in (16, 64):
-        one = decode(num_heads, (1, page - 1, page, 0, page + 1), seed=num_heads)
+        one = decode(num_heads, (1, page - 1, page, 0, page + 1), seed=num_heads, sinks=page == 16)
         config = default_of(variant, one, BLOCK_SIZE=page, PARTITION_SIZE=64)
         verdict = judge(variant, config, one, checks=True)
         assert verdict.ok, f"{one}: {verdict}"
@@ -101,7 +101,8 @@ def test_random_legal_configurations(variant, count, judge):
     def draw(rng, number):
         heads, latent = rng.choice((3, 16, 20, 40)), rng.choice((64, 128, 256))
         lengths = (1, 0, 31, 129)
-        return decode(heads, lengths, latent, rng.choice((32, 64)), dtype=rng.choice(variant.dtypes), seed=number % 4)
+        rope, fields = rng.choice((0, 32, 64)), {"sinks": rng.random() < 0.5, "seed": number % 4}
+        return decode(heads, lengths, latent, rope, dtype=rng.choice(variant.dtypes), **fields)
 
     judge_drawn(variant, count, draw, judge, checks=True)
 
@@ -154,7 +155,7 @@ WIDE = {"query": torch.zeros(6, 16, 576).bfloat16(), "latent_size": 512, "kv_cac
 BAD = {
     "query dtype": ("query", lambda a: {"query": a["query"].double()}, "float16"),
     "query shape": ("query", lambda a: {"query": a["query"][0]}, r"num_heads, 128 \+ rope_size"),
-    "latent size": ("query", lambda a: {"latent_size": 160}, "absorbed"),
+    "latent size": ("query", lambda a: {"latent_size": 192}, "absorbed"),
     "query strides": ("query", lambda a: {"query": a["query"].transpose(0, 1)}, "contiguous"),
     "query address": (
         "query",
@@ -174,6 +175,7 @@ BAD = {
     "bytes": ("latent_cache", lambda a: WIDE | {"latent_cache": WIDE["query"]}, "uint8"),
     "row of bytes": ("latent_cache", lambda a: WIDE | {"latent_cache": torch.zeros(3, 64, 576).byte()}, "656"),
     "query of bytes": ("query", lambda a: WIDE | {"query": WIDE["query"].half()}, "bfloat16"),
+    "sinks": ("sinks", lambda a: {"sinks": torch.zeros(15)}, "one per head"),
     "scale": ("scale", lambda a: {"scale": math.inf}, "finite"),
     "out": ("out", lambda a: {"out": torch.empty(6, 16, 160, dtype=torch.bfloat16)}, r"torch.empty\(\(6, 16, 128\)"),
     "variant": ("variant", lambda a: {"variant": "cuda"}, "cuda_latent_mma"),

@@ -18,8 +18,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from workbench.analysis.exact.elements import MODULUS, UNDEFINED, elements, floats
-from workbench.analysis.exact.ring import NoExactRule, RingTensor, held_in, raw
-from workbench.analysis.exact.rules import OperatorCall, ruled
+from workbench.analysis.exact.ring import NoExactRule, OperatorCall, RingTensor, held_in, raw
+from workbench.analysis.exact.rules import ruled
 
 _MOVES = frozenset(
     re.findall(
@@ -62,12 +62,15 @@ _RULES: Mapping[str, Callable[..., Any]] = {
     "_safe_softmax": lambda x, dim, dtype=None: torch.softmax(x, dim),
     "_log_softmax": lambda x, dim, half: torch.log_softmax(x, dim),
     "fill": lambda x, value: torch.zeros_like(x) + value,
-    "clamp_min": lambda x, low: torch.clamp(x, min=low),
-    "clamp_max": lambda x, high: torch.clamp(x, max=high),
-    "hardtanh": lambda x, low=-1, high=1: torch.clamp(x, min=low, max=high),
     "addcmul": lambda x, a, b, value=1: torch.add(x, a * b, alpha=value),
     "addcdiv": lambda x, a, b, value=1: torch.add(x, a / b, alpha=value),
     "native_layer_norm": _first(functional.layer_norm),
+    "native_group_norm": _first(
+        lambda x, weight, bias, n, channels, area, groups, eps: functional.group_norm(x, groups, weight, bias, eps)
+    ),
+    "native_batch_norm": _first(
+        lambda x, weight, bias, mean, variance, *rest: functional.batch_norm(x, mean, variance, weight, bias, *rest)
+    ),
     "_fused_rms_norm": _first(lambda x, shape, weight, eps: functional.rms_norm(x, shape, weight, eps)),
     "_scaled_dot_product_flash_attention": _first(_attention),
     "_scaled_dot_product_flash_attention_for_cpu": _first(_attention),
@@ -171,6 +174,10 @@ class _Operators(TorchDispatchMode):
     def __init__(self, operators: DeviceOperators):
         super().__init__()
         self._operators = operators
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import torch._dynamo, which takes five seconds in each process
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None

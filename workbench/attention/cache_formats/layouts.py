@@ -173,6 +173,18 @@ def slots_of(block_tables: torch.Tensor, seq_lens: Sequence[int], block_size: in
     return torch.cat(slots) if slots else torch.empty(0, dtype=torch.int64, device=block_tables.device)
 
 
+def chosen_slots(positions: torch.Tensor, block_tables: torch.Tensor, block_size: int) -> torch.Tensor:
+    """Return the slots ``page * block_size + offset`` of chosen positions, ``[num_seqs, k] int32``.
+
+    They are a block table of pages of one token. Positions ``[num_seqs, k]`` of -1, as `top_k_positions` gives them
+    where a sequence has fewer tokens, stay -1.
+    """
+    if positions.numel() == 0 or block_tables.numel() == 0:
+        return torch.full_like(positions, -1, dtype=torch.int32)
+    pages = block_tables.gather(1, positions.clamp(min=0).long() // block_size)
+    return torch.where(positions < 0, -1, pages * block_size + positions % block_size).int()
+
+
 def to_paged(
     keys: Sequence[torch.Tensor],
     values: Sequence[torch.Tensor],

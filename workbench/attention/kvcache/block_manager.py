@@ -5,20 +5,27 @@ taken when tokens arrive, shared by forks and by equal prefixes, copied when a s
 return the slots to write and the blocks to copy or move; `PagedKVCache` writes, copies and moves them. Allocating,
 appending and freeing take constant time for each block concerned, independent of the number of blocks.
 
+A model whose layers keep different things of a sequence has several `LayerGroup`, each with tables and a block size of
+its own, over one pool: blocks are pages of equal bytes, which any group can take. A prefix is found as far as every
+group can go on from there.
+
 Method: Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023, section
-4; the prefix cache as in vLLM (chained hashes of full blocks, least recently used contents are evicted first).
+4; the prefix cache as in vLLM (chained hashes of full blocks, least recently used contents are evicted first), groups
+as in vLLM's hybrid KV cache manager.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from workbench.attention.kvcache.block_pool import BlockPool, CachingPool
+from workbench.attention.kvcache.block_pool import CachingPool
 from workbench.attention.kvcache.errors import OutOfBlocksError, SequenceStateError, UnknownSequenceError, check_count
-from workbench.attention.kvcache.prefixes import Prefix, Prefixes
-from workbench.attention.kvcache.sequence import FREED, BlockStatistics, Placement, SequenceRecord, Tokens, count_tokens
+from workbench.attention.kvcache.group_blocks import Changes, GroupBlocks
+from workbench.attention.kvcache.layer_groups import LayerGroup, check_groups
+from workbench.attention.kvcache.sequence import BlockStatistics, Placement, SequenceRecord, Tokens, count_tokens
+from workbench.attention.kvcache.swap_space import SwapSpace
 from workbench.errors import ArgumentError
 
 _REMEMBERED_FREED = 1024
@@ -32,15 +39,16 @@ class BlockManager:
 
     Args:
         num_blocks: blocks on the device.
-        block_size: tokens per block.
+        block_size: tokens per block, of a model whose layers all keep the same.
+        groups: in place of ``block_size``, the groups of layers that share the blocks.
         num_host_blocks: blocks of swap space on the host.
         prefix_caching: keep the contents of full blocks after their last sequence is freed, and give them to a new
             sequence that starts with the same tokens under the same salt.
         sliding_window: tokens that attention reads, the newest included; blocks behind the window are freed. None: no
-            window.
+            window. Given with ``block_size`` only; groups have windows of their own.
 
     Raises:
-        ArgumentError: if a size is not a whole number, or too small.
+        ArgumentError: if a size is not a whole number, or too small, or ``groups`` come with a size.
         OutOfBlocksError: if too few blocks are free; it has their number and the sequences that could be preempted.
         UnknownSequenceError: if a sequence was never allocated or has been freed.
         SequenceStateError: if a new name is in use, or a sequence is on the host (or device) and must not be.
@@ -49,23 +57,36 @@ class BlockManager:
     def __init__(
         self,
         num_blocks: int,
-        block_size: int,
+        block_size: int | None = None,
         *,
+        groups: Sequence[LayerGroup] | None = None,
         num_host_blocks: int = 0,
         prefix_caching: bool = False,
         sliding_window: int | None = None,
     ):
         self.num_blocks = check_count("num_blocks", num_blocks, 1, "Blocks in the device cache.")
-        self.block_size = check_count("block_size", block_size, 1, "Tokens per block; 16 is usual.")
         self.num_host_blocks = check_count("num_host_blocks", num_host_blocks, 0, "0 means no swapping.")
-        if sliding_window is not None:
-            sliding_window = check_count("sliding_window", sliding_window, 1, "None means unlimited.")
-        self.sliding_window = sliding_window
+        if groups is None:
+            size = check_count("block_size", block_size, 1, "Tokens per block; 16 is usual.")
+            if sliding_window is not None:
+                check_count("sliding_window", sliding_window, 1, "None means unlimited.")
+            kind = "full" if sliding_window is None else "window"
+            groups = (LayerGroup(kind, size, kind, sliding_window),)
+        elif (block_size, sliding_window) != (None, None):
+            raise ArgumentError(
+                "groups", f"groups and block_size={block_size}, sliding_window={sliding_window}", "one or the other",
+                "Give each LayerGroup its block_size and its reach.",
+            )  # fmt: skip
+        self.groups = check_groups(groups)
+        self.block_size = self.groups[0].block_size
+        """Tokens per block of the first group."""
+        self.sliding_window = self.groups[0].reach if self.groups[0].kind == "window" else None
+        """Window of the first group."""
         self.prefix_caching = prefix_caching
-        self._device, self._host = CachingPool(self.num_blocks), BlockPool(self.num_host_blocks)
+        self._device, self._host = CachingPool(self.num_blocks), SwapSpace(self.num_host_blocks)
+        self._groups = GroupBlocks(self.groups, self._device)
+        self._keeps_all = len(self.groups) == 1 and self.groups[0].kind in ("full", "latent")
         self._sequences: dict[Hashable, SequenceRecord] = {}
-        self._prefixes = Prefixes()
-        self._host_contents: dict[int, Prefix] = {}
         self._queried_tokens = self._hit_tokens = 0
         self._freed: deque[Hashable] = deque(maxlen=_REMEMBERED_FREED)
 
@@ -74,7 +95,8 @@ class BlockManager:
     def allocate(self, seq: Hashable, tokens: Tokens, *, salt: Hashable = None) -> Placement:
         """Begin a sequence with its prompt.
 
-        With prefix caching and token ids, the sequence shares the leading full blocks that are in the cache. The block
+        With prefix caching and token ids, the sequence shares the longest cached prefix that ends where a block of
+        every group ends and that every group can continue: it holds what the next token reads of that prefix. The block
         of the last token is never shared, because an engine has to compute that token to continue. New full blocks
         count as cached at once: write them before anything reads them.
 
@@ -84,77 +106,62 @@ class BlockManager:
             salt: a namespace for cached contents; only sequences with equal salt share them.
 
         Returns:
-            The slots of the tokens after the first ``num_cached_tokens``, and no copies.
+            The slots of the tokens after the first ``num_cached_tokens``, and a copy of each saved state to go on with.
         """
         if seq in self._sequences:
             raise SequenceStateError("seq", repr(seq), "a name not in use", "Free it first, or choose another name.")
         num_tokens, ids = count_tokens(tokens, 0)
-        record = SequenceRecord()
-        if self.prefix_caching and ids is not None:
-            record.prefix = self._prefixes.root(salt)
-            record.table, record.prefix = self._prefixes.longest_cached(record.prefix, ids, self.block_size)
-            record.num_tokens = len(record.table) * self.block_size
-        num_cached = record.num_tokens
-        idle = sum(self._device.counts[block] == 0 for block in record.table)
-        self._require(self._blocks_of(num_tokens) - len(record.table), idle=idle, but=(seq,))
+        known = self.prefix_caching and ids is not None
+        record = self._groups.longest_hit(ids or [], salt) if known else self._groups.new_record()
+        num_cached, counts = record.num_tokens, self._device.counts
+        idle = sum(counts[block] == 0 for block in record.live)
+        needed = self._groups.needed_to_start(record, num_tokens)
+        self._require(needed, idle=idle, but=(seq,))
 
-        for block in record.table:
+        for block in record.live:
             self._device.claim(block)
-        if record.prefix is not None:
+        if known:
             self._queried_tokens += num_tokens
             self._hit_tokens += num_cached
         self._sequences[seq] = record
-        slots = self._extend(record, num_tokens - num_cached, None if ids is None else ids[num_cached:])
-        return Placement(slots, num_cached_tokens=num_cached)
+        changes = Changes(self._device.num_free - needed)
+        rest = None if ids is None else ids[num_cached:]
+        slots = self._groups.extend(record, num_tokens - num_cached, rest, changes)
+        return Placement(slots, changes.copies, num_cached)
 
     def append(self, seq: Hashable, tokens: Tokens = 1) -> Placement:
         """Make room for new tokens at the end of one sequence; see `append_batch`."""
-        if type(tokens) is int and tokens == 1 and self._has_room(record := self._running(seq)):
-            slot = record.table[-1] * self.block_size + record.num_tokens % self.block_size
-            record.num_tokens += 1
-            return Placement([slot])
+        if self._keeps_all and type(tokens) is int and tokens == 1:  # the fast path of most engine steps
+            record = self._running(seq)
+            table, offset = record.tables[0], record.num_tokens % self.block_size
+            if offset and table.prefix is None and self._device.counts[block := table.blocks[-1]] == 1:
+                record.num_tokens += 1
+                return Placement(([block * self.block_size + offset],))
         return self.append_batch({seq: tokens})
 
     def append_batch(self, batch: Mapping[Any, Tokens]) -> Placement:
         """Make room for new tokens of several sequences, as one step of an engine does: for all of them or none.
 
-        Blocks that have left the sliding window are freed first. Sequences that share a partial last block each get a
-        copy of it, except for the last one, which keeps the block: copy-on-write.
+        Blocks that no later token reads are freed first. Sequences that share a block which they will write, a partial
+        last block or a running state, each get a copy of it, except for the last one, which keeps the block:
+        copy-on-write.
 
         Returns:
             The slots in the order of ``batch``, and the blocks to copy before writing.
         """
         records = {seq: self._running(seq) for seq in batch}
         counted = {seq: count_tokens(tokens, 1) for seq, tokens in batch.items()}
-        needed = 0
-        writers: dict[int, int] = defaultdict(int)
-        leaving: dict[int, int] = defaultdict(int)
-        for seq, record in records.items():
-            needed += self._blocks_of(record.num_tokens + counted[seq][0]) - len(record.table)
-            if self._must_copy(record):
-                writers[record.table[-1]] += 1
-            if self.sliding_window is not None:
-                start = record.window_start(self.block_size, self.sliding_window)
-                for block in record.table[record.first_live : start]:
-                    leaving[block] += 1
-        counts, gained = self._device.counts, 0
-        if writers:
-            needed += sum(sharers - (sharers == counts[block]) for block, sharers in writers.items())
-        if leaving:
-            gained = sum(sharers == counts[block] for block, sharers in leaving.items())
+        needed, gained = self._groups.count([(record, counted[seq][0]) for seq, record in records.items()])
         self._require(needed, gained=gained, but=records)
 
-        if leaving:
-            for record in records.values():
-                self._leave_window(record)
-        slots, copies = [], []
+        for record in records.values():
+            self._groups.leave(record)
+        changes = Changes(self._device.num_free - needed)
+        slots: tuple[list[int], ...] = tuple([] for _ in self.groups)
         for seq, record in records.items():
-            if self._must_copy(record):
-                source, record.table[-1] = record.table[-1], self._device.take()
-                copies.append((source, record.table[-1]))
-                self._device.release(source)
-            slots += self._extend(record, *counted[seq])
-        return Placement(slots, copies)
+            for whole, part in zip(slots, self._groups.extend(record, *counted[seq], changes), strict=True):
+                whole += part
+        return Placement(slots, changes.copies)
 
     def fork(self, parent: Hashable, child: Hashable) -> None:
         """Begin ``child`` with the history of ``parent``, sharing its blocks (parallel sampling, beam search)."""
@@ -183,8 +190,7 @@ class BlockManager:
         """End a sequence, running or swapped out; each of its blocks loses a reference, the last block first."""
         record = self._known(seq)
         if record.on_host:
-            for block in record.live:
-                self._release_host(block)
+            self._host.release(record.live)
         else:
             self._release_all(record)
         del self._sequences[seq]
@@ -199,24 +205,11 @@ class BlockManager:
             Pairs (device block, host block) to copy before anything is written to the device cache.
         """
         records = {seq: self._running(seq) for seq in seqs}
-        blocks = dict.fromkeys(block for record in records.values() for block in record.live)
-        if len(blocks) > self._host.num_free:
-            raise OutOfBlocksError("host", len(blocks), self._host.num_free, 0)
-
-        moved: dict[int, int] = {}
+        pairs = self._host.store(list(records.values()), self._device)
         for record in records.values():
-            table = record.table[: record.first_live]
-            for block in record.live:
-                if block in moved:
-                    self._host.share(moved[block])
-                else:
-                    moved[block] = self._host.take()
-                    if block in self._device.contents:
-                        self._host_contents[moved[block]] = self._device.contents[block]
-                table.append(moved[block])
             self._release_all(record)
-            record.table, record.on_host = table, True
-        return list(moved.items())
+            record.move(pairs)
+        return list(pairs.items())
 
     def swap_in(self, *seqs: Hashable) -> list[tuple[int, int]]:
         """Move sequences back to the device, sharing the contents that are still cached there.
@@ -231,30 +224,10 @@ class BlockManager:
                     "seq", repr(seq), "a swapped-out sequence", "This one is on the device already."
                 )
         blocks = dict.fromkeys(block for record in records.values() for block in record.live)
-        cached = {block: self._host_contents[block].block for block in blocks if block in self._host_contents}
-        resident = {host: device for host, device in cached.items() if device is not None}
+        resident = self._host.still_cached(blocks)
         idle = sum(self._device.counts[block] == 0 for block in set(resident.values()))
         self._require(len(blocks) - len(resident), idle=idle, but=records)
-
-        for record in records.values():  # before a block is taken: taking one may evict a resident block
-            for block in record.live:
-                if block in resident:
-                    self._device.claim(resident[block])
-        moved: dict[int, int] = {}
-        for record in records.values():
-            table = record.table[: record.first_live]
-            for block in record.live:
-                if block in moved:
-                    self._device.share(moved[block])
-                elif block not in resident:
-                    moved[block] = self._device.take()
-                    if block in self._host_contents:
-                        self._device.remember(moved[block], self._host_contents[block])
-                table.append(resident[block] if block in resident else moved[block])
-            for block in record.live:
-                self._release_host(block)
-            record.table, record.on_host = table, False
-        return list(moved.items())
+        return list(self._host.restore(list(records.values()), resident, self._device).items())
 
     # -- queries ------------------------------------------------------------------------------------------------
 
@@ -289,20 +262,23 @@ class BlockManager:
         for seq in seqs:
             self._running(seq)
 
-    def block_table(self, seq: Hashable) -> list[int]:
+    def block_table(self, seq: Hashable, group: str | None = None) -> list[int]:
         """Return the physical block of each logical block; those of a swapped-out sequence are host blocks.
 
-        Blocks that have left the sliding window are `FREED` (-1).
-        """
-        return self._known(seq).table.copy()
+        Blocks that no later token reads are `FREED` (-1).
 
-    def slots(self, seq: Hashable, start: int = 0, stop: int | None = None) -> list[int]:
-        """Return the slots of tokens ``start`` to ``stop`` of a running sequence, -1 for those behind the window."""
-        record = self._running(seq)
-        positions = range(*slice(start, stop).indices(record.num_tokens))
-        size = self.block_size
-        blocks = ((record.table[position // size], position) for position in positions)
-        return [FREED if block == FREED else block * size + position % size for block, position in blocks]
+        Args:
+            seq: name of the sequence.
+            group: name of a group; None: the first one.
+        """
+        return self._known(seq).tables[self._groups.index(group)].blocks.copy()
+
+    def slots(self, seq: Hashable, start: int = 0, stop: int | None = None, *, group: str | None = None) -> list[int]:
+        """Return the slots of tokens ``start`` to ``stop`` of a running sequence, -1 for those that are freed.
+
+        In a state group that is the block that holds the state after a token, -1 for states that are not kept.
+        """
+        return self._groups.slots(self._running(seq), self._groups.index(group), slice(start, stop))
 
     def reference_count(self, block: int) -> int:
         """Return the number of sequences that refer to a device block.
@@ -319,15 +295,12 @@ class BlockManager:
         return block in self._device.contents
 
     def statistics(self) -> BlockStatistics:
-        """Return the current counts of blocks, slots, shared blocks and cache hits; takes one step per sequence."""
-        size = self.block_size
-        # Free slots of partial last blocks, each block once, because its sharers have filled it equally far.
-        partial = {
-            record.table[-1]: size - record.num_tokens % size
-            for record in self._sequences.values()
-            if record.num_tokens % size and not record.on_host
-        }
-        num_slots = self._device.num_used * size
+        """Return the current counts of blocks, slots, shared blocks and cache hits; takes one step per sequence.
+
+        With several groups it takes one step per block that a sequence refers to.
+        """
+        running = [record for record in self._sequences.values() if not record.on_host]
+        num_slots, empty = self._groups.count_slots(running)
         return BlockStatistics(
             num_blocks=self.num_blocks,
             used_blocks=self._device.num_used,
@@ -336,7 +309,7 @@ class BlockManager:
             shared_blocks=self._device.num_shared,
             saved_blocks=self._device.references - self._device.num_used,
             num_slots=num_slots,
-            filled_slots=num_slots - sum(partial.values()),
+            filled_slots=num_slots - empty,
             num_host_blocks=self.num_host_blocks,
             used_host_blocks=self._host.num_used,
             queried_tokens=self._queried_tokens,
@@ -361,9 +334,6 @@ class BlockManager:
             raise SequenceStateError("seq", f"{seq!r}, swapped out", "a running sequence", "Call swap_in first.")
         return record
 
-    def _blocks_of(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size)
-
     def _require(self, needed: int, *, idle: int = 0, gained: int = 0, but: Iterable[Hashable]) -> None:
         """Raise OutOfBlocksError unless ``needed`` blocks can be taken.
 
@@ -380,47 +350,5 @@ class BlockManager:
         free = self._device.num_free - self._device.num_evictable + gained
         raise OutOfBlocksError("device", needed, free, self._device.num_evictable - idle, newest)
 
-    def _extend(self, record: SequenceRecord, num_tokens: int, ids: list[Hashable] | None) -> list[int]:
-        """Append tokens to a sequence and return their slots; blocks that become full are cached if ids are known."""
-        size, start = self.block_size, record.num_tokens
-        record.num_tokens = stop = start + num_tokens
-        while len(record.table) * size < stop:
-            record.table.append(self._device.take())
-        slots: list[int] = []
-        for logical in range(start // size, self._blocks_of(stop)):
-            first = (record.table[logical] - logical) * size  # the slot of position p is first + p
-            slots += range(first + max(start, logical * size), first + min(stop, (logical + 1) * size))
-        if record.prefix is None or ids is None:
-            record.prefix, record.tail = None, []
-            return slots
-        tokens = record.tail + ids
-        full = len(tokens) // size * size
-        for logical, offset in enumerate(range(0, full, size), start // size):
-            record.prefix = self._prefixes.extend(record.prefix, tuple(tokens[offset : offset + size]))
-            self._device.remember(record.table[logical], record.prefix)
-        record.tail = tokens[full:]
-        return slots
-
-    def _must_copy(self, record: SequenceRecord) -> bool:
-        return record.num_tokens % self.block_size != 0 and self._device.counts[record.table[-1]] > 1
-
-    def _has_room(self, record: SequenceRecord) -> bool:
-        """Return True if one token without an id fits into the last block: the fast path of most engine steps."""
-        partial = record.num_tokens % self.block_size != 0
-        return partial and record.prefix is None and self.sliding_window is None and not self._must_copy(record)
-
-    def _leave_window(self, record: SequenceRecord) -> None:
-        start = record.window_start(self.block_size, self.sliding_window)
-        for logical in range(record.first_live, start):
-            self._device.release(record.table[logical])
-            record.table[logical] = FREED
-        record.first_live = start
-
     def _release_all(self, record: SequenceRecord) -> None:
-        # The last block is freed, and so evicted, first: a prefix is useful without its end, but not vice versa.
-        for block in reversed(record.live):
-            self._device.release(block)
-
-    def _release_host(self, block: int) -> None:
-        if self._host.drop(block):
-            self._host_contents.pop(block, None)
+        self._device.release_all(self._groups.ends_first(record))

@@ -9,6 +9,7 @@ leaves from the middle. (As the free block queue of vLLM's V1 block pool.)
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 
 from workbench.attention.kvcache.prefixes import Prefix
 
@@ -125,8 +126,18 @@ class CachingPool(BlockPool):
             contents.block = block
             self.contents[block] = contents
 
+    def forget(self, block: int) -> None:
+        """Evict the cached contents of a block in use, because its only owner overwrites them."""
+        self.contents.pop(block).block = None
+        self.num_evictions += 1
+
     def release(self, block: int) -> None:
         """Remove a reference; cached contents stay when it was the last one."""
         keep = block in self.contents
         if self.drop(block, keep=keep):
             self.num_evictable += keep
+
+    def release_all(self, blocks: Iterable[int]) -> None:
+        """Remove a reference of each block, in this order."""
+        for block in blocks:
+            self.release(block)

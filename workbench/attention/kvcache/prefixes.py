@@ -53,16 +53,16 @@ class Prefixes:
             found = self._found[key] = Prefix(parent, tokens, hash(key))
         return found
 
-    def longest_cached(self, root: Prefix, tokens: list[Hashable], block_size: int) -> tuple[list[int], Prefix]:
-        """Return the blocks of the longest cached prefix of ``tokens``, and that prefix.
+    def known(self, root: Prefix, tokens: list[Hashable], block_size: int) -> list[Prefix]:
+        """Return the known contents of the leading blocks of ``tokens``, in the cache or evicted from it.
 
         The block of the last token is left out, even if it is full: an engine has to compute that token to continue.
         """
-        blocks, prefix = [], root
+        chain, prefix = [], root
         for start in range(0, (len(tokens) - 1) // block_size * block_size, block_size):
             found = self._found.get((prefix, tuple(tokens[start : start + block_size])))
-            if found is None or found.block is None:
+            if found is None:
                 break
-            blocks.append(found.block)
+            chain.append(found)
             prefix = found
-        return blocks, prefix
+        return chain

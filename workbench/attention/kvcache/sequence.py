@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 
@@ -11,40 +11,53 @@ from workbench.attention.kvcache.prefixes import Prefix
 from workbench.errors import ArgumentError
 
 FREED = -1
-"""Entry of a block table for a block that has left the sliding window and no longer belongs to the sequence."""
+"""Entry of a block table for a block that no later token reads and that no longer belongs to the sequence."""
 
 Tokens = int | Sequence[Hashable]
 """Tokens as their number or as their ids; only with ids can their contents be cached."""
 
 
 @dataclass(slots=True)
-class SequenceRecord:
-    """State of one sequence; ``table`` holds device blocks, or host blocks while ``on_host``."""
+class BlockTable:
+    """Blocks of one sequence in one group of layers; host blocks while the sequence is on the host."""
 
-    table: list[int] = field(default_factory=list)
-    num_tokens: int = 0
+    blocks: list[int] = field(default_factory=list)
     first_live: int = 0
-    """Number of leading blocks of the table that are `FREED`."""
+    """Number of leading blocks that are `FREED`."""
     prefix: Prefix | None = None
-    """Contents of its full blocks; None if they are unknown, so that no further block is cached."""
+    """Contents of the full blocks; None if they are unknown, so that no further block is cached."""
     tail: list[Hashable] = field(default_factory=list)
     """Token ids of the partial last block, if they are known."""
-    on_host: bool = False
-
-    def copy(self) -> SequenceRecord:
-        """Return a record of the same history over the same blocks."""
-        return SequenceRecord(self.table.copy(), self.num_tokens, self.first_live, self.prefix, self.tail.copy())
-
-    def window_start(self, block_size: int, sliding_window: int | None) -> int:
-        """Return the first logical block that the next token may read."""
-        if sliding_window is None:
-            return self.first_live
-        return max(self.first_live, (self.num_tokens + 1 - sliding_window) // block_size)
 
     @property
     def live(self) -> list[int]:
         """Blocks that the sequence refers to, in order."""
-        return self.table[self.first_live :]
+        return self.blocks[self.first_live :]
+
+
+@dataclass(slots=True)
+class SequenceRecord:
+    """State of one sequence, with a table for each group of layers."""
+
+    tables: list[BlockTable]
+    num_tokens: int = 0
+    on_host: bool = False
+
+    def copy(self) -> SequenceRecord:
+        """Return a record of the same history over the same blocks."""
+        tables = [BlockTable(one.blocks.copy(), one.first_live, one.prefix, one.tail.copy()) for one in self.tables]
+        return SequenceRecord(tables, self.num_tokens)
+
+    def move(self, moved: Mapping[int, int]) -> None:
+        """Replace each block by the one that it has moved to, on the other side."""
+        for table in self.tables:
+            table.blocks[table.first_live :] = [moved[block] for block in table.live]
+        self.on_host = not self.on_host
+
+    @property
+    def live(self) -> list[int]:
+        """Blocks that the sequence refers to, group after group."""
+        return [block for table in self.tables for block in table.live]
 
 
 @dataclass(frozen=True)
@@ -52,15 +65,22 @@ class Placement:
     """Slots of new tokens, and the blocks to copy before they are written.
 
     Attributes:
-        slots: slot ``block * block_size + offset`` of every new token, sequence after sequence.
+        group_slots: for each group of layers, slot ``block * block_size + offset`` of every new token, sequence after
+            sequence. In a state group the slot is the block that receives the state after that token, -1 for tokens
+            whose state is not kept; the state before the first of them is, after the copies, in the last one's block.
         copies: pairs (source, destination) of blocks to copy, in all layers, before any of the tokens is written. No
             destination is another pair's source, so all pairs can be copied at once.
         num_cached_tokens: number of leading tokens that are in the cache already and need no slot.
     """
 
-    slots: list[int]
+    group_slots: tuple[list[int], ...]
     copies: list[tuple[int, int]] = field(default_factory=list)
     num_cached_tokens: int = 0
+
+    @property
+    def slots(self) -> list[int]:
+        """Slots of the first group, of the only one where there are no others."""
+        return self.group_slots[0]
 
 
 @dataclass(frozen=True)
@@ -74,8 +94,8 @@ class BlockStatistics:
         free_blocks: free device blocks without contents.
         shared_blocks: used blocks with several references.
         saved_blocks: references beyond the first one of each block: the blocks that sharing saves.
-        num_slots: capacity of the used blocks in tokens.
-        filled_slots: tokens in the used blocks.
+        num_slots: capacity of the used blocks in tokens; a state counts as one.
+        filled_slots: tokens and states in the used blocks.
         num_host_blocks: blocks of swap space.
         used_host_blocks: host blocks that a swapped-out sequence refers to.
         queried_tokens: tokens allocated so far with known ids, while prefix caching was on.

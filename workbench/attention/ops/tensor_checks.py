@@ -28,21 +28,21 @@ def check_dtype(name: str, tensor: torch.Tensor, allowed: Iterable[torch.dtype],
         )
 
 
-def check_query_shape(query: torch.Tensor) -> None:
-    """Check that there is a head size, before anything is computed from it."""
+def check_query_shape(query: torch.Tensor, rows: str = "num_seqs") -> None:
+    """Check that there is a head size, before anything is computed from it; ``rows`` names the first dimension."""
     if query.dim() != 3 or query.shape[1] == 0 or query.shape[2] == 0:
-        raise ArgumentError("query", f"shape {tuple(query.shape)}", "[num_seqs, num_heads, head_size]", "Reshape it.")
+        raise ArgumentError("query", f"shape {tuple(query.shape)}", f"[{rows}, num_heads, head_size]", "Reshape it.")
 
 
-def check_query(query: torch.Tensor, scale: float, dtypes: Iterable[torch.dtype]) -> None:
-    """Check the queries of a decode step, ``[num_seqs, num_heads, head_size]``, and their scale."""
+def check_query(query: torch.Tensor, scale: float, dtypes: Iterable[torch.dtype], rows: str = "num_seqs") -> None:
+    """Check the queries of a step, ``[rows, num_heads, head_size]``, and their scale."""
     check_dtype("query", query, dtypes)
-    check_query_shape(query)
+    check_query_shape(query, rows)
     if query.stride(2) != 1 or query.stride(1) != query.shape[2]:
         raise ArgumentError(
             "query",
             f"strides {query.stride()}",
-            f"(any, {query.shape[2]}, 1): the heads of a sequence side by side",
+            f"(any, {query.shape[2]}, 1): the heads of a token side by side",
             "Call query.contiguous().",
         )
     if not math.isfinite(scale):
@@ -130,3 +130,27 @@ def look_at_values(tensor: torch.Tensor) -> bool:
     On a GPU that needs ``WORKBENCH_CHECK_INDICES=1``, as it waits for the GPU and cannot be captured in a CUDA graph.
     """
     return not tensor.is_cuda or os.environ.get("WORKBENCH_CHECK_INDICES") == "1"
+
+
+def check_slots(slots: torch.Tensor, new_slots: torch.Tensor, num_slots: int) -> None:
+    """Check slots of states, which are read and then written, -1 for none, if `look_at_values` allows it.
+
+    No slot is written twice, or by one sequence while another one reads it.
+    """
+    if not look_at_values(slots):
+        return
+    meaning = ", the slots of the pool, or -1"
+    for name, tensor in (("slots", slots), ("new_slots", new_slots)):
+        check_within(name, tensor, -1, num_slots - 1, meaning, "Check the pool's size.")
+    clash = new_slots[:, None] == torch.stack([slots, new_slots], 1).flatten()[None]
+    own = torch.eye(len(slots), dtype=torch.bool, device=slots.device).repeat_interleave(2, 1)
+    wrong = clash & ~own & (new_slots >= 0)[:, None]
+    if wrong.any():
+        seq, other = wrong.nonzero()[0].tolist()
+        verb = "written" if other % 2 else "read"
+        raise ArgumentError(
+            f"new_slots[{seq}]",
+            f"{int(new_slots[seq])}, which sequence {other // 2} has {verb} as well",
+            "a slot of its own",
+            "The order of sequences is undefined.",
+        )

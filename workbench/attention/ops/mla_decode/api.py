@@ -10,13 +10,14 @@ import torch
 from workbench.attention.cache_formats import fp8_latents
 from workbench.attention.ops.cache_arguments import check_entries, check_tables
 from workbench.attention.ops.dtypes import DTYPES
-from workbench.attention.ops.mla_decode.problem import MlaDecodeProblem, MlaDecodeTensors
+from workbench.attention.ops.mla_decode.problem import MlaDecodeProblem, MlaDecodeTensors, features_of
 from workbench.attention.ops.tensor_checks import (
     ALIGNMENT,
     alignment_of,
     check_dtype,
     check_out,
     check_pages,
+    check_vector,
 )
 from workbench.base.packages import names_wrong_kinds
 from workbench.errors import ArgumentError
@@ -35,6 +36,7 @@ def mla_decode(
     scale: float,
     latent_size: int = 512,
     kv_cache_dtype: str = "auto",
+    sinks: torch.Tensor | None = None,
     variant: str = "auto",
     config: Mapping[str, int] | None = None,
     out: torch.Tensor | None = None,
@@ -45,7 +47,8 @@ def mla_decode(
     which is already in the cache. A token's row of the cache is its key for every head, and the first ``latent_size``
     elements of the same row are its value: this is the absorbed form, whose queries come from
     `workbench.attention.ops.mla_decode.reference.absorb`. A sequence without tokens gives zeros. Method: DeepSeek-V2,
-    2024; the cache is that of FlashMLA and vLLM.
+    2024; the cache is that of FlashMLA and vLLM. Attention to chosen tokens alone (DeepSeek-V3.2) is attention to pages
+    of one token: pass ``latent_cache.view(-1, 1, row)`` and `chosen_slots` as ``block_tables``.
 
     Args:
         query: ``[num_seqs, num_heads, latent_size + rope_size]`` float32, float16 or bfloat16, absorbed; rows may be
@@ -57,8 +60,10 @@ def mla_decode(
         seq_lens: ``[num_seqs] int32`` in tokens.
         scale: factor of the scores, that of the unabsorbed product: ``(nope_size + rope_size) ** -0.5``, 192 ** -0.5
             for DeepSeek-V3. It does not follow from the shapes.
-        latent_size: number of elements of a latent (kv_lora_rank).
+        latent_size: number of elements of a latent (kv_lora_rank); all of them where the whole key is the value, as in
+            DeepSeek-V4.
         kv_cache_dtype: "auto" (the query's dtype) or "fp8_ds_mla", whose rotated part, and so the query, is bfloat16.
+        sinks: ``[num_heads] float32``, scores that take weight and give no value.
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
             which on a CPU runs in the simulator.
         config: the configuration to use instead of the tuned or default one; needs a named variant.
@@ -75,7 +80,7 @@ def mla_decode(
     """
     _check_query(query, latent_size)
     out = torch.empty_like(_answer_like(query, latent_size)) if out is None else out
-    t = MlaDecodeTensors(query, latent_cache, block_tables, seq_lens, float(scale), out)
+    t = MlaDecodeTensors(query, latent_cache, block_tables, seq_lens, float(scale), out, sinks)
     OP.run(t, latent_size=latent_size, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
     return out
 
@@ -87,7 +92,7 @@ def _answer_like(query: torch.Tensor, latent_size: int) -> torch.Tensor:
 
 def _check_query(query: torch.Tensor, latent_size: int) -> None:
     check_dtype("query", query, DTYPES.values())
-    if query.dim() != 3 or query.shape[1] == 0 or not 0 < latent_size < query.shape[2]:
+    if query.dim() != 3 or query.shape[1] == 0 or not 0 < latent_size <= query.shape[2]:
         raise ArgumentError(
             "query",
             f"shape {tuple(query.shape)}",
@@ -116,6 +121,8 @@ def problem_of(t: MlaDecodeTensors, *, latent_size: int = 512, kv_cache_dtype: s
     if not math.isfinite(t.scale):
         raise ArgumentError("scale", t.scale, "a finite number", "Of DeepSeek-V3 it is 192 ** -0.5.")
     _check_cache(t, latent_size, kv_cache_dtype)
+    if t.sinks is not None:
+        check_vector("sinks", t.sinks, num_heads, torch.float32, "Pass one per head.")
     check_tables(t, num_seqs)
     check_out(t.out, _answer_like(t.query, latent_size))
     block_size = t.latent_cache.shape[1]
@@ -135,7 +142,7 @@ def problem_of(t: MlaDecodeTensors, *, latent_size: int = 512, kv_cache_dtype: s
         dtype=dtype_name(t.query.dtype),
         block_size=block_size,
         kv_cache_dtype=kv_cache_dtype,
-        features=() if kv_cache_dtype == "auto" else (kv_cache_dtype,),
+        features=features_of(kv_cache_dtype, sinks=t.sinks is not None),
         arch=arch_of(t.query),
         multiprocessors=multiprocessors_of(t.query),
     )

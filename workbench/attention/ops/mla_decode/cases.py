@@ -19,7 +19,7 @@ from workbench.attention.cache_formats import fp8_latents
 from workbench.attention.cache_formats.layouts import slots_of
 from workbench.attention.ops.cache_case import UNWRITTEN, shuffled_tables
 from workbench.attention.ops.dtypes import DTYPES
-from workbench.attention.ops.mla_decode.problem import MlaDecodeProblem, MlaDecodeTensors
+from workbench.attention.ops.mla_decode.problem import MlaDecodeProblem, MlaDecodeTensors, features_of
 from workbench.attention.ops.mla_decode.reference import absorbed
 from workbench.attention.ops.named_case import AnsweredSequences, by_name
 from workbench.ops import Config
@@ -45,6 +45,7 @@ class MlaDecodeCase(AnsweredSequences):
     dtype: str = "bfloat16"
     kv_cache_dtype: str = "auto"
     family: str = "needles"
+    sinks: bool = False
     seed: int = 0
     _problem = MlaDecodeProblem
 
@@ -65,8 +66,8 @@ class MlaDecodeCase(AnsweredSequences):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The features of the problem: how the cache is quantized."""
-        return () if self.kv_cache_dtype == "auto" else (self.kv_cache_dtype,)
+        """The features of the problem: how the cache is quantized, sinks."""
+        return features_of(self.kv_cache_dtype, sinks=self.sinks)
 
     @property
     def scale(self) -> float:
@@ -85,7 +86,7 @@ class MlaDecodeCase(AnsweredSequences):
 
     def inputs(self, problem: MlaDecodeProblem, device: str | torch.device = "cpu") -> MlaDecodeTensors:
         """Return fresh tensors for the problem's page size; ``out`` is NaN everywhere."""
-        query, rows = _content(self)
+        query, rows, sinks = _content(self)
         generator = torch.Generator().manual_seed(self.seed + 1)
         tables, num_blocks = shuffled_tables(self.seq_lens, problem.page, generator)
         cache = torch.full((num_blocks * problem.page, problem.row_bytes), UNWRITTEN, dtype=torch.uint8)
@@ -98,6 +99,7 @@ class MlaDecodeCase(AnsweredSequences):
             seq_lens=torch.tensor(self.seq_lens, dtype=torch.int32, device=device),
             scale=self.scale,
             out=torch.full_like(query[..., : self.latent_size], torch.nan, device=device).contiguous(),
+            sinks=None if sinks is None else sinks.to(device, copy=True),
         )
 
     def _resized(self, num_seqs: int, context: int, seed: int) -> tuple[int, ...]:
@@ -110,8 +112,8 @@ class MlaDecodeCase(AnsweredSequences):
 
 
 @functools.lru_cache(maxsize=4)
-def _content(case: MlaDecodeCase) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-    """Return queries ``[num_seqs, num_heads, key_size]``, and of each sequence the rows of the cache."""
+def _content(case: MlaDecodeCase) -> tuple[torch.Tensor, tuple[torch.Tensor, ...], torch.Tensor | None]:
+    """Return queries ``[num_seqs, num_heads, key_size]``, of each sequence the rows of the cache, and the sinks."""
     generator = torch.Generator().manual_seed(case.seed)
     size, dtype = case.latent_size + case.rope_size, DTYPES[case.dtype]
     query = torch.randn(case.num_seqs, case.num_heads, size, generator=generator)
@@ -129,18 +131,19 @@ def _content(case: MlaDecodeCase) -> tuple[torch.Tensor, tuple[torch.Tensor, ...
         query = torch.zeros_like(query)
     elif case.family == "large_scores":
         query = query * _LARGE
-    return query.to(dtype), tuple(rows)
+    sinks = torch.randn(case.num_heads, generator=generator) + 2.0 if case.sinks else None
+    return query.to(dtype), tuple(rows), sinks
 
 
 @functools.lru_cache(maxsize=64)
 def _answers(case: MlaDecodeCase) -> tuple[torch.Tensor, torch.Tensor]:
-    query, latents = _content(case)
+    query, latents, sinks = _content(case)
     quantized = case.kv_cache_dtype != "auto"
     if quantized:
         latents = tuple(fp8_latents.unpack(rows, case.latent_size) for rows in latents)
 
     def attend_all(dtype: torch.dtype) -> torch.Tensor:
-        options = {"latent_size": case.latent_size, "scale": case.scale, "dtype": dtype}
+        options = {"latent_size": case.latent_size, "scale": case.scale, "sinks": sinks, "dtype": dtype}
         rows = [absorbed(q, tokens, **options) for q, tokens in zip(query, latents, strict=True)]
         return torch.stack(rows).double() if rows else query[..., : case.latent_size].double()
 
@@ -157,6 +160,9 @@ CASES = by_name(
     MlaDecodeCase("all-heads", num_heads=128, latent_size=512, rope_size=64, seq_lens=(70,)),
     MlaDecodeCase(
         "fp8", num_heads=16, latent_size=512, rope_size=64, seq_lens=(130, 0, 1, 64), kv_cache_dtype=fp8_latents.NAME
+    ),
+    MlaDecodeCase(
+        "deepseek-v4", num_heads=64, latent_size=512, rope_size=0, seq_lens=(130, 1), nope_size=512, sinks=True
     ),
     MlaDecodeCase(
         "few-heads", num_heads=5, latent_size=64, rope_size=32, seq_lens=(31, 0, 200), nope_size=32, dtype="float16"

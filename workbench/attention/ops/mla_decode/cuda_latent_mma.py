@@ -61,7 +61,7 @@ def default_config(problem: MlaDecodeProblem) -> dict:
 
 SPACE = {
     "HEADS_PER_BLOCK": (16, 32, 64),
-    "BLOCK_SIZE": (16, 32, 64, 128),
+    "BLOCK_SIZE": (1, 16, 32, 64, 128),
     "PARTITION_SIZE": PARTITION_SIZES,
     "TILE_TOKENS": (16, 32, 64),
     "NUM_STAGES": (2, 3, 4),
@@ -112,7 +112,7 @@ VARIANT = CudaVariant(
     ),
     layouts=("latent",),
     dtypes=("float16", "bfloat16"),
-    features=(NAME,),
+    features=(NAME, "sinks"),
     defaults=default_config,
     macros=lambda config, problem: {
         "SCALAR": ELEMENT_TYPES[problem.dtype].cpp,

@@ -29,8 +29,9 @@ class MlaDecodeProblem(Sizes):
     A token of the cache is its latent of ``latent_size`` elements (kv_lora_rank) followed by the part of the key that
     carries its position, ``rope_size`` elements (qk_rope_head_dim). ``block_size`` is the page size of the running
     cache; None means that a search may choose it. ``kv_cache_dtype`` is "auto" (that of the query) or "fp8_ds_mla",
-    which is then among the ``features``, too. ``arch`` is what it runs on, ``multiprocessors`` how many of them that
-    GPU has; None where no GPU is named.
+    which is then among the ``features``, too, as
+    "sinks" is. ``arch`` is what it runs on, ``multiprocessors`` how many of them that
+    GPU has; None where no GPU is named. ``rope_size`` may be 0: the whole key is the value then, as in DeepSeek-V4.
     """
 
     num_seqs: int
@@ -81,7 +82,7 @@ class MlaDecodeTensors(RunTensors):
 
     query ``[num_seqs, num_heads, key_size]``; latent_cache ``[num_blocks, block_size, key_size]``, or of bytes
     ``[num_blocks, block_size, row_bytes]``; block_tables ``[num_seqs, max_blocks] int32``; seq_lens
-    ``[num_seqs] int32``; out ``[num_seqs, num_heads, latent_size]``.
+    ``[num_seqs] int32``; out ``[num_seqs, num_heads, latent_size]``; sinks ``[num_heads] float32``.
     """
 
     query: torch.Tensor
@@ -90,8 +91,15 @@ class MlaDecodeTensors(RunTensors):
     seq_lens: torch.Tensor
     scale: float
     out: torch.Tensor
+    sinks: torch.Tensor | None = None
     workspace: Any = made()
     """Memory through which the blocks of one variant pass results to each other."""
+
+
+def features_of(kv_cache_dtype: str, *, sinks: bool) -> tuple[str, ...]:
+    """Return what a variant has to support beside the plain op."""
+    wanted = {kv_cache_dtype: kv_cache_dtype != "auto", "sinks": sinks}
+    return tuple(name for name, used in wanted.items() if used)
 
 
 ARGUMENTS: Arguments = STRIDES | {"page_stride": lambda config, problem, tensors: tensors.latent_cache.stride(0)}

@@ -66,7 +66,13 @@ def unabsorbed(
 
 
 def absorbed(
-    query: torch.Tensor, latents: torch.Tensor, *, latent_size: int, scale: float, dtype: torch.dtype = torch.float64
+    query: torch.Tensor,
+    latents: torch.Tensor,
+    *,
+    latent_size: int,
+    scale: float,
+    sinks: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.float64,
 ) -> torch.Tensor:
     """Attend with one absorbed query ``[num_heads, key_size]`` to the latents of its sequence ``[tokens, key_size]``.
 
@@ -74,7 +80,7 @@ def absorbed(
         ``[num_heads, latent_size]`` in ``dtype``.
     """
     keys = latents[:, None]
-    return attend(query, keys, keys[..., :latent_size], scale=scale, dtype=dtype)
+    return attend(query, keys, keys[..., :latent_size], scale=scale, sinks=sinks, dtype=dtype)
 
 
 def reference(

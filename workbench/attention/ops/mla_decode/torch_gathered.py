@@ -27,10 +27,14 @@ def compute(problem: MlaDecodeProblem, tensors: MlaDecodeTensors) -> None:
     # 2. Score: [num_seqs, num_heads, tokens].
     scores = (t.query.float() @ keys.transpose(1, 2) * t.scale).masked_fill(~valid[:, None], -torch.inf)
 
-    # 3. Softmax; a sequence without tokens has no maximum, and weights of zero.
+    # 3. Softmax; a sequence without tokens has no maximum, and weights of zero. A sink takes weight and gives no value.
     highest = scores.amax(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
+    if t.sinks is not None:
+        highest = torch.maximum(highest, t.sinks[:, None])
     weights = torch.exp(scores - highest)
     total = weights.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+    if t.sinks is not None:
+        total = total + torch.exp(t.sinks[:, None] - highest)
 
     # 4. Accumulate, then divide once per row.
     t.out.copy_(weights @ values / total)
@@ -42,6 +46,6 @@ VARIANT = TorchVariant(
     idea="rows up to the longest sequence, gathered and masked: plain torch",
     layouts=("latent",),
     dtypes=tuple(DTYPES),
-    features=(NAME,),
+    features=(NAME, "sinks"),
     compute=compute,
 )

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from workbench.attention.cache_formats.fp8_latents import NAME
+from workbench.attention.ops.cache_problem import attributes, never_none
 from workbench.attention.ops.mla_decode.cuda_latent_mma import partials
 from workbench.attention.ops.mla_decode.problem import (
     ARGUMENTS,
@@ -31,6 +32,7 @@ from workbench.attention.ops.paged_attention.triton_reduction import (
     partitions_at_once,
 )
 from workbench.attention.ops.rules import rules, shared_memory
+from workbench.attention.ops.triton_codes import UNIT, halves_of
 from workbench.attention.ops.triton_types import TYPES
 from workbench.base.packages import ELEMENT_TYPES
 from workbench.ops import Config, TritonStep, TritonVariant
@@ -38,14 +40,9 @@ from workbench.ops import Config, TritonStep, TritonVariant
 
 @triton.jit
 def values_of(codes, scales, SHAPE: tl.constexpr, GROUPED: tl.constexpr):
-    """Return ``[tokens, LATENT_SIZE] fp32`` values of e4m3 codes, with a scale for every group of each token.
-
-    Moved down by a bit, a code is an fp16 too small by 2^8; the code of NaN stays NaN.
-    """
-    size = codes.to(tl.int16) & 0x7F
-    bits = tl.where(size == 0x7F, 0x7E00, size << 7) | ((codes.to(tl.int16) & 0x80) << 8)
-    exact = bits.to(tl.float16, bitcast=True).to(tl.float32).reshape(GROUPED)
-    return (exact * (scales * 256.0)[:, :, None]).reshape(SHAPE)
+    """Return ``[tokens, LATENT_SIZE] fp32`` values of e4m3 codes, with a scale for every group of each token."""
+    exact = halves_of(codes).to(tl.float32).reshape(GROUPED)
+    return (exact * (scales * UNIT)[:, :, None]).reshape(SHAPE)
 
 
 @triton.jit
@@ -58,6 +55,7 @@ def mla_decode_latent(
     latent_cache,  # [num_blocks, BLOCK_SIZE, ROW], pages page_stride apart: elements, or bytes where QUANTIZED
     block_tables,  # [num_seqs, max_blocks]
     seq_lens,  # [num_seqs]
+    sinks,  # [num_heads] fp32, where SINKS
     scale,
     num_heads,
     table_stride,
@@ -68,6 +66,7 @@ def mla_decode_latent(
     ROPE_SIZE: tl.constexpr,
     ROW: tl.constexpr,  # elements of latent_cache for a token
     QUANTIZED: tl.constexpr,
+    SINKS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,  # tokens per page
     TILE_TOKENS: tl.constexpr,
     PARTITION_SIZE: tl.constexpr,
@@ -83,13 +82,15 @@ def mla_decode_latent(
     KEY_SIZE: tl.constexpr = LATENT_SIZE + ROPE_SIZE
     heads = tile * HEADS_PER_BLOCK + tl.arange(0, HEADS_PER_BLOCK)
     exists = heads < num_heads
-    elements, rope_elements = tl.arange(0, LATENT_SIZE), LATENT_SIZE + tl.arange(0, ROPE_SIZE)
+    elements = tl.arange(0, LATENT_SIZE)
     tokens = tl.arange(0, TILE_TOKENS)
 
     # 1. Load the queries of the tile, zeros for heads that do not exist.
     in_query = query + seq.to(tl.int64) * query_stride + heads[:, None] * KEY_SIZE
     q = tl.load(in_query + elements[None, :], mask=exists[:, None], other=0.0)
-    q_rope = tl.load(in_query + rope_elements[None, :], mask=exists[:, None], other=0.0)
+    if ROPE_SIZE > 0:
+        rope_elements = LATENT_SIZE + tl.arange(0, ROPE_SIZE)
+        q_rope = tl.load(in_query + rope_elements[None, :], mask=exists[:, None], other=0.0)
 
     table = block_tables + seq.to(tl.int64) * table_stride
     max_score = tl.full([HEADS_PER_BLOCK], float("-inf"), dtype=tl.float32)
@@ -115,12 +116,15 @@ def mla_decode_latent(
             scales = tl.load(in_scales, mask=valid[:, None], other=0.0)
             values = values_of(latent, scales, [TILE_TOKENS, LATENT_SIZE], [TILE_TOKENS, GROUPS, 128])
             latent = values.to(query.dtype.element_ty)
-            in_rope = (row + (LATENT_SIZE + 4 * GROUPS)).to(tl.pointer_type(query.dtype.element_ty), bitcast=True)
-            rope = tl.load(in_rope + tl.arange(0, ROPE_SIZE)[None, :], mask=valid[:, None], other=0.0)
-        else:
-            rope = tl.load(row + rope_elements[None, :], mask=valid[:, None], other=0.0)
-        score = tl.dot(q_rope, tl.trans(rope), tl.dot(q, tl.trans(latent))) * (scale * LOG2_E)
-        score = tl.where(valid[None, :], score, float("-inf"))
+        score = tl.dot(q, tl.trans(latent))
+        if ROPE_SIZE > 0:
+            if QUANTIZED:
+                in_rope = (row + (LATENT_SIZE + 4 * GROUPS)).to(tl.pointer_type(query.dtype.element_ty), bitcast=True)
+                rope = tl.load(in_rope + tl.arange(0, ROPE_SIZE)[None, :], mask=valid[:, None], other=0.0)
+            else:
+                rope = tl.load(row + rope_elements[None, :], mask=valid[:, None], other=0.0)
+            score = tl.dot(q_rope, tl.trans(rope), score)
+        score = tl.where(valid[None, :], score * (scale * LOG2_E), float("-inf"))
 
         # 3. Rescale what was summed under the old maximum.
         new_max = tl.maximum(max_score, tl.max(score, axis=1))
@@ -137,6 +141,8 @@ def mla_decode_latent(
     first_row = seq.to(tl.int64) * num_heads + tile * HEADS_PER_BLOCK
     rows = tl.arange(0, HEADS_PER_BLOCK)
     if partitions <= 1:
+        if SINKS:
+            total += tl.exp2(tl.load(sinks + heads, mask=exists, other=0.0) * LOG2_E - max_score)
         answer = acc / tl.where(seq_len > 0, total, 1.0)[:, None]
         in_out = out + (first_row + rows)[:, None] * LATENT_SIZE + elements[None, :]
         tl.store(in_out, answer.to(out.dtype.element_ty), mask=exists[:, None])
@@ -152,8 +158,8 @@ def mla_decode_latent(
             for row in tl.range(0, tl.minimum(HEADS_PER_BLOCK, num_heads - tile * HEADS_PER_BLOCK), num_stages=1):
                 of_head = first_place + row * tl.num_programs(2)
                 sums, stats = partial_out + of_head * LATENT_SIZE, partial_stats + of_head * 2
-                no_sink = float("-inf")
-                answer = combine_partitions(sums, stats, 0, partitions, no_sink, LATENT_SIZE, LATENT_SIZE, AT_ONCE)
+                sink = tl.load(sinks + tile * HEADS_PER_BLOCK + row) * LOG2_E if SINKS else float("-inf")
+                answer = combine_partitions(sums, stats, 0, partitions, sink, LATENT_SIZE, LATENT_SIZE, AT_ONCE)
                 in_row = out + (first_row + row) * LATENT_SIZE + elements
                 tl.store(in_row, answer.to(out.dtype.element_ty))
 
@@ -171,6 +177,7 @@ def _constexprs(config: Config, problem: MlaDecodeProblem) -> dict[str, Any]:
         "ROPE_SIZE": problem.rope_size,
         "ROW": problem.row_bytes // (1 if problem.quantized else problem.itemsize),
         "QUANTIZED": problem.quantized,
+        "SINKS": "sinks" in problem.features,
         "AT_ONCE": partitions_at_once(problem.latent_size, config["num_warps"]),
         "NUM_STAGES": config["num_stages"],
     }
@@ -192,7 +199,7 @@ def default_config(problem: MlaDecodeProblem) -> dict:
 
 SPACE = {
     "HEADS_PER_BLOCK": (16, 32, 64),
-    "BLOCK_SIZE": (16, 32, 64, 128),
+    "BLOCK_SIZE": (1, 16, 32, 64, 128),
     "PARTITION_SIZE": PARTITION_SIZES,
     "TILE_TOKENS": (16, 32, 64),
     "num_warps": (4, 8),
@@ -213,13 +220,16 @@ VARIANT = TritonVariant(
             ),
             types=_types,
             constexprs=_constexprs,
-            arguments=ARGUMENTS,
+            arguments=ARGUMENTS | never_none(attributes("sinks")),
         ),
     ),
     space=SPACE,
     restrictions=rules(
         *RESTRICTIONS,
-        ("products", "is_power_of_two(latent_size) and is_power_of_two(rope_size) and rope_size >= 16"),
+        (
+            "products",
+            "is_power_of_two(latent_size) and (rope_size == 0 or is_power_of_two(rope_size) and rope_size >= 16)",
+        ),
         (
             "powers of two",
             "is_power_of_two(TILE_TOKENS) and is_power_of_two(HEADS_PER_BLOCK) and is_power_of_two(BLOCK_SIZE)",
@@ -233,7 +243,7 @@ VARIANT = TritonVariant(
     ),
     layouts=("latent",),
     dtypes=("float16", "bfloat16"),
-    features=(NAME,),
+    features=(NAME, "sinks"),
     defaults=default_config,
     workspace=partials,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from workbench.attention.kvcache.block_manager import BlockManager
 from workbench.attention.kvcache.sequence import FREED
+from workbench.errors import ArgumentError
 
 
 def snapshot(manager: BlockManager, names: Iterable[str] | None = None) -> dict:
@@ -20,7 +21,13 @@ def snapshot(manager: BlockManager, names: Iterable[str] | None = None) -> dict:
         has a name, style (0, 1, ... in the order of ``names``), num_tokens, swapped, and blocks with their logical and
         physical number (None behind a sliding window) and filled slots. A block has a number, owners, references,
         filled and cached.
+
+    Raises:
+        ArgumentError: if the manager has several groups of layers; there is one table for each sequence.
     """
+    if len(manager.groups) > 1:
+        allowed = "a manager with one group of layers"
+        raise ArgumentError("manager", f"{len(manager.groups)} groups", allowed, "Print block_table(seq, group).")
     size = manager.block_size
     styles = {name: style for style, name in enumerate(map(str, manager.sequences if names is None else names))}
     filled: dict[tuple[bool, int], int] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.attention.cache_studies.group_waste import GroupWaste
 from workbench.attention.cache_studies.sharing import PublishedSharing, SharingResult
 from workbench.attention.cache_studies.waste import Published, WasteResult
 from workbench.ui import OKABE_ITO, ON_HATCH, box, in_percent, legend_beside, legend_of, marked, new_axes
@@ -20,6 +21,15 @@ PARTS = {
     "external": ("owned by nobody", "#eeeeee", ""),
 }
 """Label, colour and hatch of each state of a slot."""
+
+GROUP_PARTS = {
+    "read": ("read by the next token", "#0072B2", ""),
+    "empty": ("last block, not full yet", "#56B4E9", "///"),
+    "behind": ("behind the window", "#009E73", "..."),
+    "padding": ("padding of pages", "#E69F00", "xxx"),
+    "unused": ("owned by nobody", "#eeeeee", ""),
+}
+"""Label, colour and hatch of each part of a pool that groups of layers share."""
 
 
 def slot_rows(
@@ -112,25 +122,59 @@ def waste_bars(
         at += 1.3
     ax = new_axes(10, 0.36 * at + 1.3) if ax is None else ax
     for _, shares, place in bars:
-        left = 0.0
-        for name, (_, colour, hatch) in PARTS.items():
-            share = getattr(shares, name)
-            if not share:
-                continue
-            ax.barh(place, share, 0.8, left=left, color=colour, hatch=hatch, edgecolor="#777777", linewidth=0.5)
-            if share >= 0.04:
-                ink = {"color": "white"} if name == "token_states" else {"bbox": ON_HATCH | {"alpha": 0.85}}
-                ax.text(left + share / 2, place, f"{share:.1%}", ha="center", va="center", fontsize=8, **ink)
-            left += share
+        left = _stacked_bar(ax, place, shares, PARTS)
         if left < 0.999:
             ax.barh(place, 1 - left, 0.8, left=left, color="white", edgecolor="#777777", linewidth=0.5)
-    ax.set_yticks([place for _, _, place in bars], [name for name, _, _ in bars], fontsize=9)
-    ax.set(xlim=(0, 1), ylim=(at - 0.4, -0.6), title=title)
-    in_percent(ax.xaxis)
-    ax.spines[["top", "right"]].set_visible(False)
+    _finish_bars(ax, {name: place for name, _, place in bars}, at, title)
     parts_legend(ax.figure, loc="lower center", ncols=4)
     ax.figure.tight_layout(rect=(0, 0.08, 1, 1))
     return ax
+
+
+def group_bars(results: Mapping[str, Mapping[str, GroupWaste]], *, title: str = "", ax: Axes | None = None) -> Axes:
+    """Draw a bar of the parts of a pool for each plan of each model; return the matplotlib Axes.
+
+    Args:
+        results: for each model, its results by the name of their plan.
+        title: title of the picture.
+        ax: the Axes to draw into; default new ones.
+    """
+    places: dict[str, float] = {}
+    at = 0.0
+    for model, found in results.items():
+        for plan in found:
+            places[f"{model}, {plan}"] = at
+            at += 0.9
+        at += 0.5
+    ax = new_axes(10, 0.36 * at + 1.3) if ax is None else ax
+    for place, one in zip(places.values(), (one for found in results.values() for one in found.values()), strict=True):
+        _stacked_bar(ax, place, one, GROUP_PARTS)
+    _finish_bars(ax, places, at, title)
+    legend_of(ax.figure, GROUP_PARTS.values(), edgecolor="#777777", fontsize=8, loc="lower center", ncols=5)
+    ax.figure.tight_layout(rect=(0, 0.08, 1, 1))
+    return ax
+
+
+def _stacked_bar(ax: Axes, place: float, shares: object, parts: Mapping[str, tuple[str, str, str]]) -> float:
+    """Draw the parts of one bar, each with its share if there is room, and return their sum."""
+    left = 0.0
+    for name, (_, colour, hatch) in parts.items():
+        share = getattr(shares, name)
+        if not share:
+            continue
+        ax.barh(place, share, 0.8, left=left, color=colour, hatch=hatch, edgecolor="#777777", linewidth=0.5)
+        if share >= 0.04:
+            ink = {"color": "white"} if name == next(iter(parts)) else {"bbox": ON_HATCH | {"alpha": 0.85}}
+            ax.text(left + share / 2, place, f"{share:.1%}", ha="center", va="center", fontsize=8, **ink)
+        left += share
+    return left
+
+
+def _finish_bars(ax: Axes, places: Mapping[str, float], end: float, title: str) -> None:
+    ax.set_yticks(list(places.values()), list(places), fontsize=9)
+    ax.set(xlim=(0, 1), ylim=(end - 0.4, -0.6), title=title)
+    in_percent(ax.xaxis)
+    ax.spines[["top", "right"]].set_visible(False)
 
 
 def block_size_lines(results: Mapping[str, Sequence[WasteResult]], *, ax: Axes | None = None) -> Axes:
