@@ -28,11 +28,12 @@ TORCH = (
     "workbench",
 )
 MODULES = {
-    "host": (*TORCH, "matplotlib.pyplot", "PIL.Image", "ipykernel.ipkernel", "ipykernel.kernelapp",
-             "ipywidgets", "anywidget", "workbench.attention"),
+    "host": (*TORCH, "matplotlib.figure", "matplotlib.backends.backend_agg", "ipykernel.ipkernel",
+             "ipykernel.kernelapp", "workbench.attention"),
     "gpu": (*TORCH, "pytest", "workbench.programs.running"),
 }  # fmt: skip
-"""Modules that a server imports, as far as they are installed. None of them starts a thread or counts GPUs."""
+"""Modules that a server imports, as far as they are installed. None of them starts a thread or counts GPUs, or looks
+whether it is imported in a notebook, as pandas and ipywidgets do."""
 
 _LONGEST = 100  # bytes of a socket's path
 
@@ -58,7 +59,7 @@ def python(kind: str = "host") -> tuple[str, ...]:
 def _start(server: Path, path: Path) -> None:
     variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", FOLDER)}
     ready, ours = os.pipe()
-    with open(path.with_suffix(".log"), "w") as log, os.fdopen(ready) as listening:
+    with open(path.with_suffix(".log"), "w") as log, os.fdopen(ready) as imported:
         subprocess.Popen(
             [sys.executable, str(server), str(path), os.environ[RUN], str(ours), *MODULES[path.name]],
             env=variables | {"OMP_NUM_THREADS": "1"},
@@ -69,4 +70,4 @@ def _start(server: Path, path: Path) -> None:
             start_new_session=True,
         )
         os.close(ours)
-        listening.read()  # to its end: the server listens, and imports
+        imported.read()  # to its end: limits of time, such as a kernel's, are for what comes then

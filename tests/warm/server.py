@@ -31,7 +31,6 @@ def serve(path: str, run: int, ready: int, modules: list[str]) -> dict[str, Any]
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)
     listening.listen(64)
-    os.close(ready)
     if os.path.basename(path) == "gpu":
         from workbench.driver.torch_device import library, starting
 
@@ -43,6 +42,7 @@ def serve(path: str, run: int, ready: int, modules: list[str]) -> dict[str, Any]
         sys.modules["triton"].runtime.cache.triton_key()  # reads all of Triton, 461 MB, and is kept
     gc.collect()
     gc.freeze()
+    os.close(ready)
     with selectors.DefaultSelector() as waiting:
         waiting.register(listening, selectors.EVENT_READ)
         while os.path.exists(f"/proc/{run}"):
