@@ -37,6 +37,7 @@ MODELS = {
         "Gemma2",
         {"sliding_window": WINDOW, "head_dim": 32, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 5.0},
     ),
+    "gemma3": ("Gemma3", {"sliding_window": WINDOW, "head_dim": 32, "sliding_window_pattern": 2}),
     "gpt_oss": ("GptOss", {"sliding_window": WINDOW, "head_dim": 32, "num_local_experts": 2, "num_experts_per_tok": 1}),
 }
 WINDOWED = [name for name in MODELS if name != "llama"]
@@ -53,7 +54,8 @@ def _imported():
 def model_of(name: str, **more):
     family, options = MODELS[name]
     torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**SIZES | options | more)
+    text = "Text" if family == "Gemma3" else ""
+    config = getattr(transformers, f"{family}{text}Config")(**SIZES | options | more)
     return getattr(transformers, f"{family}ForCausalLM")(config).eval()
 
 
@@ -92,6 +94,17 @@ class TestTokens:
         assert cache.paged.seq_lens(range(3)).tolist() == [13 + NEW - 1, 28 + NEW - 1, 33 + NEW - 1], (
             "padding takes no slot"
         )
+
+    @pytest.mark.parametrize(
+        "chunk", [7, pytest.param(1, marks=pytest.mark.long), pytest.param(64, marks=pytest.mark.long)]
+    )
+    @pytest.mark.sampled(3)
+    def test_prompts_in_chunks(self, name, chunk):
+        """32 steps after a prompt that was read in chunks of so many columns."""
+        model = model_of(name)
+        cache = hf.PagedCache(model.config, num_blocks=60, block_size=8)
+        got = generate(model, cache, prefill_chunk_size=chunk, max_new_tokens=32)
+        assert same_tokens(got, generate(model, max_new_tokens=32))
 
     @pytest.mark.sampled(3)
     def test_beam_search_shares_blocks(self, name):
