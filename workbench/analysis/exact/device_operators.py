@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from workbench.analysis.exact.elements import MODULUS, UNDEFINED, elements, floats
 from workbench.analysis.exact.ring import NoExactRule, OperatorCall, RingTensor, held_in, raw
 from workbench.analysis.exact.rules import ruled
+from workbench.base.dispatch_mode import DispatchMode
 
 _MOVES = frozenset(
     re.findall(
@@ -168,16 +169,12 @@ class DeviceOperators:
         return type(value)(map(self._ring, value)) if type(value) in (tuple, list) else value
 
 
-class _Operators(TorchDispatchMode):
+class _Operators(DispatchMode):
     """Mode in which all operators of torch, on the host too, compute on elements."""
 
     def __init__(self, operators: DeviceOperators):
         super().__init__()
         self._operators = operators
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import torch._dynamo, which takes five seconds in each process
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
