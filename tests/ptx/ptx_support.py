@@ -110,7 +110,7 @@ def opcodes_of(text: str) -> set[str]:
 
 
 def is_product_on_elements(found: np.ndarray, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
-    """Whether floats of a launch on elements of a ring are a b^T + c, of numbers that are whole times 2^-30."""
+    """Compare floats of a launch on elements of a ring with a b^T + c, of numbers that are whole times 2^-30."""
 
     def residues(numbers: np.ndarray) -> np.ndarray:
         whole = np.asarray(numbers * 2.0**30).astype(np.float64).astype(np.int64)

@@ -301,7 +301,7 @@ SMALL = {  # a type of pairs: the bits of a number, and its values
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_codes_of_small_floats_are_exact_and_come_back(kind: str) -> None:
-    """What is no number of the format becomes one, the same for equal elements."""
+    """Elements that are no number of the format become one, the same for equal elements."""
     bits, values = SMALL[kind]
     codes = np.arange(len(values), dtype=np.uint16)
     pairs = codes | codes[::-1] << np.uint16(bits)
