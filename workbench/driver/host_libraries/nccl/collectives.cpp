@@ -159,7 +159,8 @@ void Part::end() {
     if (message.text() != text()) {
       std::string sent = message.text();
       if (*message.place()) sent += std::string(" at ") + message.place();
-      throw Failed{kInvalidUsage, doing() + " gets " + sent + ": both ranks have to tell the same"};
+      throw Failed{kInvalidUsage,
+                   doing() + " gets " + sent + ": both ranks have to pass the same count and type"};
     }
     if (result) std::memcpy(result, message.content(), received());
     return;

@@ -283,9 +283,12 @@ std::string Meeting::failure() const { return board_->failed == 2 ? board_->fail
 
 std::string Meeting::named(const std::vector<int>& ranks) const {
   std::string text;
-  for (const int rank : ranks)
-    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " (process " +
-            std::to_string(Thread::of(board_->members[rank].thread).process) + ")";
+  for (const int rank : ranks) {
+    const u64 thread = board_->members[rank].thread;
+    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank);
+    text += thread ? " (process " + std::to_string(Thread::of(thread).process) + ")"
+                   : " (which has not come)";
+  }
   return text;
 }
 

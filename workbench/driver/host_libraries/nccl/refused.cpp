@@ -11,9 +11,11 @@ constexpr const char* kFigures = "there are no figures of a communicator";
 }  // namespace
 
 // The arguments are ignored: a caller may pass more than a function takes.
-#define REFUSED(name, why)                                              \
-  NCCL_API name() {                                                     \
-    return call(#name, [] { throw Failed{kInvalidUsage, why, true}; }); \
+#define REFUSED(name, why)                                                             \
+  NCCL_API name() {                                                                    \
+    return call(#name, [] {                                                            \
+      throw Failed{kInvalidUsage, std::string("not part of this NCCL: ") + why, true}; \
+    });                                                                                \
   }
 
 REFUSED(ncclCommGetUniqueId, kShape)
