@@ -14,6 +14,7 @@ import workbench as wb  # noqa: E402
 wb.simulated_gpu(force=True, devices=2, memory_bytes=1 << 30)
 
 import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
@@ -64,6 +65,17 @@ def between_devices(fixed: bool) -> None:
     y = x.to("cuda:1", non_blocking=True)  # second: between_devices
     y.add_(1)
     y.to("cuda:0").add_(1)
+
+
+def async_collective(fixed: bool) -> None:
+    """Use the result of a collective whose end the stream does not wait for."""
+    if not dist.is_initialized():
+        dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+    x = torch.zeros(N, device="cuda")
+    work = dist.all_reduce(x, async_op=True)  # first: async_collective
+    if fixed:
+        work.wait()
+    x.add_(1)  # second: async_collective
 
 
 def main_before_side(fixed: bool) -> None:
@@ -223,8 +235,9 @@ def kept_pinned(fixed: bool) -> None:
 
 
 PAIRS: list[Callable[[bool], None]] = [
-    default_stream, side_before_main, between_devices, main_before_side, halves, columns, workspace, record_stream,
-    pinned_reuse, early_read, numpy_view, graph_input, graph_branches, queried_event, chosen_rows, kept_pinned,
+    default_stream, side_before_main, between_devices, async_collective, main_before_side, halves, columns, workspace,
+    record_stream, pinned_reuse, early_read, numpy_view, graph_input, graph_branches, queried_event, chosen_rows,
+    kept_pinned,
 ]  # fmt: skip
 
 
