@@ -218,8 +218,8 @@ class PtxKernel(DecodedKernel):
 
         if options.exact:
             code = self.exact(code)
-        if options.debugger is not None:
-            bound.debugger = options.debugger.attach(self, launch)
+        if options.debugger is not None and (debugger := options.debugger.attach(self, launch)) is not None:
+            bound.debugger = debugger
         result = run(recorded)
         if options.debugger is not None:
             options.debugger.detach()

@@ -75,9 +75,9 @@ extern "C" __global__ void wrong_phase(float* y, const float* x) {
     stage[threadIdx.x] = x[threadIdx.x];
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(address_of(&full)) : "memory");
   } else {
-    asm volatile(  // FAULT 7
+    asm volatile(
         "{ .reg .pred over;\nAGAIN: mbarrier.test_wait.parity.shared.b64 over, [%0], 1;\n"
-        "@over bra DONE;\nbra AGAIN;\nDONE: }" ::"r"(address_of(&full)) : "memory");
+        "@over bra DONE;\nbra AGAIN;\nDONE: }" ::"r"(address_of(&full)) : "memory");  // FAULT 7
     y[threadIdx.x - 32] = stage[threadIdx.x - 32];
   }
 }

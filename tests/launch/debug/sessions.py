@@ -30,6 +30,18 @@ def softmax(**options: Any) -> DebugSession:
     return wb.debug(module("softmax.cu").softmax, grid=4, block=64, args=(y, x, 100), **options)
 
 
+@wb.op
+def softmax_op(x):
+    return x.softmax(1)
+
+
+softmax_op.case("wide", x=wb.randn(3, 100))
+softmax_op.cuda(
+    "softmax.cu", kernel="softmax", sizes=lambda x: {"rows": x.shape[0], "cols": x.shape[1]}, grid="rows", block=64,
+    args={"y": "out"},
+)  # fmt: skip
+
+
 @triton.jit
 def row_softmax(y, x, cols, BLOCK: tl.constexpr):
     row, at = tl.program_id(0), tl.arange(0, BLOCK)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.analysis.places import source_text
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.launch.debug.register_types import result_and_source_types
+from workbench.launch.debug.register_types import FLOATS, result_and_source_types
 from workbench.ptx import PtxKernel
 from workbench.ptx.assemble import Decoded, RegisterSlots
 from workbench.ptx.instruction import InstructionStep
@@ -203,17 +203,37 @@ class KernelCode:
 
     @functools.cached_property
     def variables(self) -> Mapping[str, list[int]]:
-        """Instructions that write a value of each variable: the last ones of lines that assign to it.
+        """Instructions that write a value of each variable.
 
-        The compiler names no variables; a line with one assignment tells which register it is.
+        The compiler names no variables; a line with one assignment tells which register it is: what the last of its
+        instructions in a row writes. Where these write different kinds of values, the most common kind counts.
         """
         found: dict[str, list[int]] = defaultdict(list)
         for (path, line), pcs in self.pcs_by_line.items():
             names = set(_ASSIGNED.findall(source_text(path, line).split("//")[0].split("#")[0]))
             if len(names) == 1:
-                writing = [pc for pc in pcs if self.steps[pc].statement and self.results(pc)]
-                found[names.pop()] += writing
-        return {name: sorted(pcs) for name, pcs in found.items() if pcs}
+                found[names.pop()] += [pc for pc in pcs if self._has_value(pc) and self._run_end(pc) == pc + 1]
+        return {name: self._of_one_kind(sorted(pcs)) for name, pcs in found.items() if pcs}
+
+    def _run_end(self, pc: int) -> int:
+        """Return the end of the instructions in a row that belong to the line of one, and compute a value."""
+        end = last = pc + 1
+        while end < len(self.steps) and self.places[end] == self.places[pc]:
+            end += 1
+            last = end if self._has_value(end - 1) else last
+        return last
+
+    def _has_value(self, pc: int) -> bool:
+        return any(register.width for register in self.results(pc))
+
+    def _of_one_kind(self, pcs: list[int]) -> list[int]:
+        kinds = {pc: self._kind(pc) for pc in pcs}
+        most = Counter(kinds.values()).most_common(1)[0][0]
+        return [pc for pc in pcs if kinds[pc] == most]
+
+    def _kind(self, pc: int) -> tuple[int, bool]:
+        slot = self.slots(pc, self.results(pc))[-1]
+        return slot.width, slot.type in FLOATS
 
     def _variable(self, name: str, pc: int) -> Register | None:
         """Return the register that the latest line which assigns to a variable wrote, and that is live."""

@@ -178,9 +178,9 @@ class DebugSession(SessionState):
 
     def _writes_of_register(self, name: str, lane: int | None, warp: int | None) -> Any:
         block, own, pc, lanes = self._current or (0, 0, 0, 0)
-        register = self._register(name, pc)
         mask = (lanes or 0xFFFF_FFFF) if lane is None else 1 << lane
-        writing = self.code.writers(register, pc)
+        of_variable = self.code.variables.get(name)  # also of one whose register holds something else by now
+        writing = of_variable or self.code.writers(self._register(name, pc), pc)
         return watch_of({"block": block, "warp": own if warp is None else warp, "lanes": mask, "pcs": writing})
 
     # -- where it stands ---------------------------------------------------------------------------------------------

@@ -83,8 +83,13 @@ class SessionState:
 
     @property
     def _current(self) -> tuple[int, int, int, int] | None:
-        """Block, warp, pc and lanes of the instruction that comes next; None at the end."""
-        return self._control.debugger.current
+        """Block, warp, pc and lanes of the instruction that comes next, or of a finding; None at the end."""
+        debugger = self._control.debugger
+        row, current = debugger.finding, debugger.current
+        if row is None or row["pc"] < 0 or row["block"] not in debugger.blocks:
+            return current
+        here = row["block"], row["thread"] // 32, row["pc"]
+        return current if current is not None and current[:3] == here else (*here, 1 << row["thread"] % 32)
 
     def _block_index(self, block: BlockLike = None) -> int:
         here = self._current[0] if self._current else -1

@@ -62,10 +62,13 @@ using FloatRow = std::tuple<s32, u32, Condition::Op, bool, bool>;
 
 void set_floats(Debugger& debugger, const std::vector<FloatRow>& sources,
                 const std::vector<FloatRow>& results) {
-  for (const auto& [pc, slot, type, pair, across] : sources)
-    debugger.sources[pc].push_back({slot, type, pair, across});
-  for (const auto& [pc, slot, type, pair, across] : results)
-    debugger.results[pc].push_back({slot, type, pair, across});
+  const auto set = [&](std::vector<std::vector<FloatPlace>>& all,
+                       const std::vector<FloatRow>& rows) {
+    all.assign(debugger.lines.size(), {});
+    for (const auto& [pc, slot, type, pair, across] : rows)
+      all.at(static_cast<std::size_t>(pc)).push_back({slot, type, pair, across});
+  };
+  set(debugger.sources, sources), set(debugger.results, results);
 }
 
 // (lanes that exist, that have exited, instructions, the mbarrier that it last found incomplete,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 #include "checks/waits.hpp"
@@ -137,7 +136,6 @@ void Debugger::note(const Finding& finding) {
 }
 
 void Debugger::examine(s32 pc, u32 lanes) {
-  pc_ = pc, lanes_ = lanes;
   if (!is_settled_) settle();
   bool stops = stops_behind_ || count_ >= order_.limit || paused_;
   if (!stops && count_ >= armed_)
@@ -147,7 +145,7 @@ void Debugger::examine(s32 pc, u32 lanes) {
     obey();
     armed_ = count_ + 1;
   }
-  prepare(pc, lanes);
+  if (judges_) prepare(pc, lanes);
   if (marks_[static_cast<std::size_t>(pc)] & stores) keep_stores(pc, lanes);
 }
 
@@ -158,7 +156,7 @@ bool Debugger::marks(const Watch& watch, std::size_t pc) const {
   if (!watch.pcs.empty() &&
       !std::binary_search(watch.pcs.begin(), watch.pcs.end(), static_cast<s32>(pc)))
     return false;
-  if (watch.births) return results.contains(static_cast<s32>(pc));
+  if (watch.births) return pc < results.size() && !results[pc].empty();
   if (watch.space == Watch::Space::nowhere) return true;
   const MemoryEffect& effect = launch_->kernel->effects[pc];
   const auto other =
@@ -169,13 +167,15 @@ bool Debugger::marks(const Watch& watch, std::size_t pc) const {
 }
 
 void Debugger::mark_code() {
-  slow_ = false;
-  for (const Watch& watch : order_.watches)
+  slow_ = judges_ = false;
+  for (const Watch& watch : order_.watches) {
+    judges_ |= watch.births || (watch.writes && watch.space != Watch::Space::nowhere);
     slow_ |= watch.outlives || (watch.writes && watch.space != Watch::Space::nowhere);
+  }
   for (std::size_t pc = 0; pc < marks_.size(); ++pc) {
     marks_[pc] = writers_of_global[pc] == WritesGlobal::nothing ? 0 : stores;
     for (const Watch& watch : order_.watches)
-      if (marks(watch, pc)) marks_[pc] |= watched;
+      if (marks(watch, pc)) marks_[pc] |= watch.births ? bears : watched;
   }
   next_.store(slow_ ? 0 : order_.limit, std::memory_order_relaxed);
   if (paused_) look_closely();
@@ -270,10 +270,10 @@ void Debugger::prepare(s32 pc, u32 lanes) {
   for (std::size_t i = 0; i < order_.watches.size(); ++i) {
     const Watch& watch = order_.watches[i];
     Before& before = befores_[i];
-    if (watch.births && marks(watch, static_cast<std::size_t>(pc))) {
-      const auto read = sources.find(pc);
+    if (watch.births) {
+      if (!(marks_[static_cast<std::size_t>(pc)] & bears)) continue;
       before.clean = lanes_of(watch, pc, lanes);
-      if (read != sources.end()) before.clean &= ~special(read->second, lanes, watch.births);
+      before.clean &= ~special(sources[static_cast<std::size_t>(pc)], lanes, watch.births);
       is_settled_ &= !before.clean;
     } else if (watch.space != Watch::Space::nowhere && watch.writes) {
       if (const u8* bytes = watched_bytes(watch); bytes && before.bytes.empty())
@@ -295,10 +295,10 @@ void Debugger::settle() {
     Before& before = befores_[i];
     if (watch.births) {
       const u32 clean = std::exchange(before.clean, 0);
-      const auto written = results.find(latest_.pc);
-      if (!clean || written == results.end()) continue;
+      if (!clean) continue;
       Warp* const now = std::exchange(warp_, latest_.warp);
-      const u32 born = special(written->second, clean, watch.births);
+      const auto& written = results[static_cast<std::size_t>(latest_.pc)];
+      const u32 born = special(written, clean, watch.births);
       warp_ = now;
       if (born) found_behind(i, latest_.pc, latest_.block, latest_.warp->index, born);
     } else if (watch.space != Watch::Space::nowhere && watch.writes) {
@@ -316,24 +316,49 @@ void Debugger::settle() {
 
 // ---- registers ----
 
+namespace {
+
+// The lanes of a register that are NaN (1) or infinite (2); `infinity` has the bits of that, with
+// which NaNs begin. Most registers have neither, which shows in one pass.
+template <class Bits>
+u32 special_lanes(const u8* from, Bits infinity, u32 count, u32 kinds) {
+  constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0} >> 1);
+  const Bits* const lanes = reinterpret_cast<const Bits*>(from);
+  Bits most = 0;
+  for (u32 i = 0; i < count; ++i) {
+    const Bits magnitude = lanes[i] & kMagnitude;
+    most = magnitude > most ? magnitude : most;
+  }
+  if (most < infinity) return 0;
+  u32 found = 0;
+  for (u32 i = 0; i < count; ++i) {
+    const Bits magnitude = lanes[i] & kMagnitude;
+    const bool is = magnitude > infinity ? kinds & 1 : magnitude == infinity && kinds & 2;
+    found |= (is ? 1u : 0u) << i * kLanes / count;
+  }
+  return found;
+}
+
+u32 special_lanes(const u8* registers, const FloatPlace& place, u32 kinds) {
+  const u8* const from = registers + place.slot;
+  const u32 count = place.pair ? 2 * kLanes : kLanes;
+  switch (place.type) {
+    case Condition::Op::f16: return special_lanes<u16>(from, 0x7c00, count, kinds);
+    case Condition::Op::bf16: return special_lanes<u16>(from, 0x7f80, count, kinds);
+    case Condition::Op::f64_: return special_lanes<u64>(from, 0x7ff0ull << 48, count, kinds);
+    default: return special_lanes<u32>(from, 0x7f800000, count, kinds);
+  }
+}
+
+}  // namespace
+
 // The lanes in which some of the registers are NaN (1) or infinite (2).
 u32 Debugger::special(const std::vector<FloatPlace>& places, u32 lanes, u32 kinds) const {
   u32 found = 0;
   for (const FloatPlace& place : places) {
-    PTX_FOR_EACH_LANE (lane, lanes) {
-      const auto is = [&](long double value) {
-        return ((kinds & 1) && std::isnan(value)) || ((kinds & 2) && std::isinf(value));
-      };
-      bool any;
-      if (place.pair) {
-        any = is(lane_value(warp_->registers, place.type, place.slot, 2 * lane)) ||
-              is(lane_value(warp_->registers, place.type, place.slot, 2 * lane + 1));
-      } else {
-        any = is(lane_value(warp_->registers, place.type, place.slot, lane));
-      }
-      if (any && place.across) return lanes;
-      found |= (any ? 1u : 0u) << lane;
-    }
+    const u32 here = special_lanes(warp_->registers, place, kinds) & lanes;
+    if (here && place.across) return lanes;
+    found |= here;
   }
   return found;
 }

@@ -55,14 +55,15 @@ class Debugger {
 
   // ---- set before the launch ----
   std::vector<u32> lines;  // by instruction: a number of its line; 0: none
-  std::unordered_map<s32, std::vector<FloatPlace>> sources, results;  // by instruction
-  std::vector<WritesGlobal> writers_of_global;                        // by instruction
+  std::vector<std::vector<FloatPlace>> sources, results;  // by instruction, or empty
+  std::vector<WritesGlobal> writers_of_global;            // by instruction
 
   // ---- of the worker ----
   void attach(Launch& launch, WorkerResult& result, std::function<void()> renew);
   void enter(Block& block, Warp& warp);
   // A warp is about to execute an instruction.
   void look(s32 pc, u32 lanes) {
+    pc_ = pc, lanes_ = lanes;
     if (__builtin_expect(marks_[static_cast<std::size_t>(pc)] != 0 ||
                              count_ >= next_.load(std::memory_order_relaxed),
                          0))
@@ -109,7 +110,7 @@ class Debugger {
   UndoLog log;
 
  private:
-  enum Mark : u8 { watched = 1, stores = 2 };
+  enum Mark : u8 { watched = 1, stores = 2, bears = 4 };
   // The instruction that was examined last.
   struct Latest {
     s32 pc = -1;
@@ -171,6 +172,7 @@ class Debugger {
   Order order_{.limit = 0};
   bool ordered_ = false;
   bool slow_ = false;            // every instruction is examined
+  bool judges_ = false;          // some watch judges instructions afterwards
   std::vector<Before> befores_;  // by watch
   Latest latest_;
   bool is_settled_ = true, stops_behind_ = false;
