@@ -154,7 +154,7 @@ def test_a_fault_is_raised_where_the_session_finishes():
 
 
 @pytest.mark.parametrize(
-    "stop, message",
+    ("stop", "message"),
     [
         (3, r"line: got 3; allowed: lines with code: .*stop at line \d+"),
         ("other.cu:12", r"file: got 'other\.cu'"),
@@ -195,5 +195,5 @@ def test_a_budget_bounds_the_history():
         assert np.count_nonzero(session["y"]) == 0
     with sessions.softmax(budget=500) as session:
         session.to_end()
-        with pytest.raises(ArgumentError, match="budget: got 500 bytes; .*larger budget="):
+        with pytest.raises(ArgumentError, match=r"budget: got 500 bytes; .*larger budget="):
             session.back()
