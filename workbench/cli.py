@@ -29,6 +29,7 @@ _PLACES = {
     "setup": "workbench.driver.commands:setup",
     "trace": "workbench.comparison.commands:trace",
     "tune": "workbench.tuning.commands:tune",
+    "watch": "workbench.comparison.watch_commands:watch",
 }
 """Modules that import nothing but click and their options, so that help and completion stay fast."""
 
