@@ -24,6 +24,12 @@ def module(name: str, arch: str = "sm_80", folder: Path = HERE) -> Any:
     return wb.load_cuda(folder / name, device="sim", arch=arch)
 
 
+def line_of(text: str) -> int:
+    """The line of softmax.cu with this text."""
+    lines = (HERE / "softmax.cu").read_text().splitlines()
+    return 1 + next(at for at, line in enumerate(lines) if text in line)
+
+
 def softmax(**options: Any) -> DebugSession:
     torch.manual_seed(0)
     x, y = torch.randn(4, 100), torch.zeros(4, 100)
@@ -56,6 +62,21 @@ def in_triton(**options: Any) -> DebugSession:
     return wb.debug(row_softmax, grid=(3,), args=(y, x, 200), kwargs={"BLOCK": 256}, **options)
 
 
+@triton.jit
+def tile_product(c, a, b, K: tl.constexpr):
+    m, n, k = tl.arange(0, 128), tl.arange(0, 64), tl.arange(0, K)
+    left = tl.load(a + m[:, None] * K + k[None, :])
+    right = tl.load(b + k[:, None] * 64 + n[None, :])
+    tl.store(c + m[:, None] * 64 + n[None, :], tl.dot(left, right))
+
+
+def in_tensor_memory(**options: Any) -> DebugSession:
+    torch.manual_seed(0)
+    a, b = torch.randn(128, 32, dtype=torch.float16), torch.randn(32, 64, dtype=torch.float16)
+    args = torch.zeros(128, 64), a, b
+    return wb.debug(tile_product, grid=(1,), args=args, kwargs={"K": 32}, arch="sm_100a", **options)
+
+
 def hopper(name: str, **options: Any) -> DebugSession:
     """A kernel of the machine's own tests: bulk copies, a ring with wgmma, a cluster."""
     torch.manual_seed(0)
@@ -76,6 +97,18 @@ def ring(name: str, **options: Any) -> DebugSession:
     if name == "ring":
         return wb.debug(kernel, grid=1, block=96, args=(torch.randn(160), torch.zeros(64), 5), **options)
     return wb.debug(kernel, grid=1, block=64, args=(torch.randn(128), torch.zeros(32)), **options)
+
+
+def atomics(**options: Any) -> DebugSession:
+    out, given = torch.zeros(256, dtype=torch.int32), torch.arange(64, dtype=torch.int32)
+    kernel = module("cuda_atomics.cu", "sm_80", PTX_TESTS).last_block_reads
+    return wb.debug(kernel, grid=3, block=64, args=(out, given), **options)
+
+
+def calls(**options: Any) -> DebugSession:
+    """Device functions, with local memory and recursion."""
+    out = torch.zeros(64, dtype=torch.int32)
+    return wb.debug(module("cuda_calls.cu", "sm_80", PTX_TESTS).recursion, grid=1, block=3, args=(out,), **options)
 
 
 def seen(session: DebugSession) -> tuple[Any, ...]:

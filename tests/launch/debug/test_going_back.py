@@ -17,6 +17,9 @@ KERNELS: dict[str, Callable[[], DebugSession]] = {
     "wgmma": lambda: sessions.hopper("pipeline"),
     "cluster": lambda: sessions.hopper("row_sums"),
     "mbarrier": lambda: sessions.ring("ring"),
+    "tcgen05": sessions.in_tensor_memory,
+    "atomics": sessions.atomics,
+    "calls": sessions.calls,
     "cp.async": lambda: sessions.ring("copies"),
 }
 POINTS = 20

@@ -12,11 +12,8 @@ import torch
 import workbench as wb
 from workbench.errors import ArgumentError, KernelFault, UnknownNameError
 
-SOURCE = (sessions.HERE / "softmax.cu").read_text().splitlines()
-MOST, SUM, SUMMED, STORE = (
-    1 + next(at for at, line in enumerate(SOURCE) if text in line)
-    for text in ("most = fmaxf(most, row[c])", "sum += expf", "total += part", "y[blockIdx.x")
-)
+MOST, SUM, STORE = map(sessions.line_of, ("most = fmaxf(most, row[c])", "sum += expf", "y[blockIdx.x"))
+LAST = len((sessions.HERE / "softmax.cu").read_text().splitlines())
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +39,7 @@ def test_a_step_past_the_end_of_a_warp_goes_to_the_next_one(session):
     while session.step().status == "stopped":
         pass
     assert session.where.status == "ended"
-    assert session.back().line == len(SOURCE)
+    assert session.back().line == LAST
 
 
 def test_instructions_barriers_and_blocks(session):

@@ -17,8 +17,8 @@ from dap.events import StoppedEvent
 from pydantic import ValidationError
 
 from workbench.ui.dap.adapter import DebugAdapter
-from workbench.ui.dap.commands import opened
 from workbench.ui.dap.protocol import Connection
+from workbench.ui.debug_commands import opened_by
 
 KERNEL = """
 extern "C" __global__ void running_sum(float *out, const float *x, int cols) {
@@ -147,7 +147,7 @@ def op_file(tmp_path_factory) -> Path:
 def editor() -> Iterator[Editor]:
     ours, theirs = socketpair()
     with ours, theirs, theirs.makefile("rb") as incoming, theirs.makefile("wb") as outgoing:
-        adapter = DebugAdapter(Connection(incoming, outgoing), lambda arguments: opened(None, arguments))
+        adapter = DebugAdapter(Connection(incoming, outgoing), opened_by())
         serving = threading.Thread(target=adapter.serve)
         serving.start()
         found = Editor(ours.sendall, lambda: ours.recv(65536))
@@ -219,6 +219,7 @@ def test_a_triton_kernel_stops_at_barriers_and_its_lines(editor: Editor, op_file
     [
         ("threads", {}, "launch first"),
         ("launch", {}, "FILE.py:OP"),
+        ("launch", {"program": "{op}", "variant": "triton", "config": {"FAST": 1}}, "FAST"),
         ("launch", {"program": "nowhere.py:op"}, "no file"),
         ("launch", {"program": "{op}", "variant": "fast"}, "cuda"),
         ("launch", {"program": "{op}", "variant": "cuda", "stop": "sum > 3"}, "Write it like one of these"),
@@ -226,12 +227,13 @@ def test_a_triton_kernel_stops_at_barriers_and_its_lines(editor: Editor, op_file
     ],
 )
 def test_requests_that_cannot_be_answered_say_why(editor: Editor, op_file: Path, command, arguments, message) -> None:
-    arguments = {name: value.format(op=f"{op_file}:running_sum") for name, value in arguments.items()}
+    if arguments.get("program") == "{op}":
+        arguments = {**arguments, "program": f"{op_file}:running_sum"}
     assert message in editor.answer(command, **arguments).message
 
 
 def test_over_stdin_with_a_program_that_prints(op_file: Path) -> None:
-    command = [sys.executable, "-m", "workbench.cli", "debug", f"{op_file}:running_sum"]
+    command = [sys.executable, "-m", "workbench.cli", "debug", "--dap", f"{op_file}:running_sum"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

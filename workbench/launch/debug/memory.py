@@ -77,7 +77,7 @@ class DebugMemory:
 
     def _element(self, name: str, index: str | None) -> MemorySpan:
         array = self.arrays[name]
-        part = array if index is None else array[self._index(name, index)]
+        part = array if index is None else array[self.index(name, index)]
         host, size = _bytes_of(part)
         if size is None:
             remedy = "Name one element, or a part that is contiguous."
@@ -85,7 +85,8 @@ class DebugMemory:
         begin = self.address_of(host)
         return MemorySpan(begin, begin + size)
 
-    def _index(self, name: str, index: str) -> tuple[Any, ...]:
+    def index(self, name: str, index: str) -> tuple[Any, ...]:
+        """Return an index into an array from its text. Raises ArgumentError for text that is none."""
         shape = tuple(self.arrays[name].shape)
         try:
             tree = ast.parse(f"x[{index}]", mode="eval").body

@@ -159,15 +159,17 @@ class DebugSession(SessionState):
         lands; `DebugPlace.why` names the line that issued it. Raises ArgumentError if nothing has written it so far.
         """
         self._refuse_outside(target)
+        where = ""
         if target.startswith("%") or target in self.code.variables:
             watch = self._writes_of_register(target, lane, warp)
+            where = f"in warp {watch.warp} of the block "
         else:
             (watch,) = self._watches([Stop(access="write", of=target)])[0]
         hit = self._control.back([watch])
         if hit is None:
             raise ArgumentError(
-                "target", f"{target!r}, which nothing has written so far", "what the launch wrote before",
-                "It holds what it held before the launch.",
+                "target", f"{target!r}, which nothing {where}has written so far", "what the launch wrote before",
+                "Memory holds what it held before the launch; of a register name another warp= or lane=.",
             )  # fmt: skip
         return self._arrived(hit, [], f"the last write of {target}")
 

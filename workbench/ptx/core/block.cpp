@@ -64,7 +64,7 @@ class BlockRunner {
 
  private:
   void begin();
-  void clear_registers();
+  void clear();
   void finish();
   double seconds() const;
   void fill_specials(Warp& warp);
@@ -313,9 +313,9 @@ u32 BlockRunner::shared_special(Special special) const {
   }
 }
 
-// Gives registers and local memory the values of a first block: under a debugger no block sees what
-// another one left, since it may be repeated alone.
-void BlockRunner::clear_registers() {
+// Gives registers, local and tensor memory the values of a first block: under a debugger no block
+// sees what another one left, since it may be repeated alone.
+void BlockRunner::clear() {
   for (Warp& warp : warps_) {
     std::memcpy(warp.registers, kernel_.image.data(), kernel_.image.size());
     std::memset(warp.local, 0, std::size_t{kernel_.local_bytes} * kLanes);
@@ -323,10 +323,12 @@ void BlockRunner::clear_registers() {
     warp.issued = 0;
   }
   for (BlockSpecial& one : block_specials_) one.filled = false;
+  constexpr std::size_t kCells = std::size_t{TensorMemory::kRows} * TensorMemory::kColumns;
+  if (block.tensor) std::memset(block.tensor->column(0), 0xff, kCells * sizeof(u32));
 }
 
 void BlockRunner::begin() {
-  if (launch_.debugger) clear_registers();
+  if (launch_.debugger) clear();
   // Shared memory starts as NaNs and -1, not as zeros, so that a read before any write shows.
   std::memset(block.shared, 0xff, launch_.shared_bytes);
   if (kernel_.reserves_shared)

@@ -1,4 +1,4 @@
-"""The command ``workbench debug``: a debug adapter on stdin and stdout, or on a port."""
+"""A debug adapter on stdin and stdout, or on a port."""
 
 from __future__ import annotations
 
@@ -10,44 +10,27 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import click
-
-from workbench.base.options import complete_op
+from workbench.base.config_text import ConfigText
 from workbench.base.terminal import say
 from workbench.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from workbench.launch.debug import DebugSession
+    from workbench.ui.dap.adapter import Opener
     from workbench.ui.dap.protocol import Connection
 
 
 _HANG_UP_SECONDS = 2.0
 
 
-@click.command()
-@click.argument("target", metavar="[FILE.py:OP]", required=False, shell_complete=complete_op)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), help="Listen on this port of localhost, 0 for a free one, not on stdin."
-)
-def debug(target: str | None, port: int | None) -> None:
-    """Let an editor step through a kernel of OP, forward and back: a server of the Debug Adapter Protocol.
-
-    The editor's launch request may name another op as "program", and "case", "variant", "config" (an object), "arch",
-    "stop" (a stop or a list), "checks" and "stopOnEntry". docs/DEBUG.md has settings for VS Code and Neovim.
-    """
-    if port is None:
-        _serve_on_stdio(target)
-    else:
-        _serve_on_port(target, port)
-
-
-def _serve_on_stdio(target: str | None) -> None:
+def serve_on_stdio(opened: Opener) -> None:
+    """Serve the client on stdin and stdout; all else that this process prints goes to stderr, or to the client."""
     outgoing = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints must not come between messages
-    _serve(target, sys.stdin.buffer, outgoing)
+    _serve(opened, sys.stdin.buffer, outgoing)
 
 
-def _serve_on_port(target: str | None, port: int) -> None:
+def serve_on_port(opened: Opener, port: int) -> None:
+    """Serve one client after the other on a port of localhost. Raises ArgumentError if it is taken."""
     try:
         listening = socket.create_server(("127.0.0.1", port))
     except OSError as error:
@@ -57,7 +40,7 @@ def _serve_on_port(target: str | None, port: int) -> None:
         while True:
             client, _ = listening.accept()
             with client, client.makefile("rb") as incoming, client.makefile("wb") as outgoing:
-                _serve(target, incoming, outgoing)
+                _serve(opened, incoming, outgoing)
                 _hang_up(client)
 
 
@@ -70,7 +53,7 @@ def _hang_up(client: socket.socket) -> None:
             pass
 
 
-def _serve(target: str | None, incoming: BinaryIO, outgoing: BinaryIO) -> None:
+def _serve(opened: Opener, incoming: BinaryIO, outgoing: BinaryIO) -> None:
     from workbench.ui.dap.adapter import DebugAdapter
     from workbench.ui.dap.protocol import Connection
 
@@ -78,23 +61,23 @@ def _serve(target: str | None, incoming: BinaryIO, outgoing: BinaryIO) -> None:
     before, sys.stdout = sys.stdout, _Output(connection)
     try:
         with contextlib.suppress(ConnectionError):  # the client has gone
-            DebugAdapter(connection, lambda arguments: opened(target, arguments)).serve()
+            DebugAdapter(connection, opened).serve()
     finally:
         sys.stdout = before
 
 
-def opened(target: str | None, arguments: Mapping[str, Any]) -> DebugSession:
-    """Return the session of a launch request; ``target`` is the op that it need not name."""
-    from workbench.ops.debugging import debug as open_session
-    from workbench.ops.files import load_op
-
-    program = arguments.get("program") or target
+def requested(arguments: Mapping[str, Any], op: str | None) -> tuple[str, dict[str, Any]]:
+    """Return the op that a launch request names, or else ``op``, and its options by their names on the command line."""
+    program = arguments.get("program") or op
     if not isinstance(program, str):
         remedy = 'Name it in the launch request, "program": "my_ops.py:my_op", or behind workbench debug.'
         raise ArgumentError("program", repr(program), "FILE.py:OP", remedy)
-    names = ("case", "variant", "config", "arch", "stop", "checks", "launch", "budget")
+    names = ("case", "variant", "arch", "stop", "checks", "launch")
     given = {name: arguments[name] for name in names if arguments.get(name) is not None}
-    return open_session(load_op(program), **given)
+    if "config" in arguments:
+        pairs = (f"{name}={value}" for name, value in dict(arguments["config"]).items())
+        given["configs"] = [ConfigText.parse(" ".join(pairs))]
+    return program, given
 
 
 class _Output(io.TextIOBase):
