@@ -30,6 +30,7 @@ class DeviceOptions:
     * ``first_schedule``: the seed of the first of these orders.
     * ``prove``: keep what proofs need of the launches.
     * ``exact``: compute on elements of a ring in place of floats, and keep the launches.
+    * ``numerics``: follow infinities and NaN to their birth, count what conversions lose, and report both.
     * ``force``: simulate even if there is a real GPU.
     """
 
@@ -50,6 +51,7 @@ class DeviceOptions:
     first_schedule: int = 0
     prove: bool = False
     exact: bool = False
+    numerics: bool = False
     force: bool = False
 
     def __post_init__(self) -> None:
@@ -83,7 +85,8 @@ class DeviceOptions:
 
     def asks_for_simulation(self) -> bool:
         """Return True if an option is set that a real GPU cannot serve."""
-        return any((self.arch, self.model, self.check, self.trace, self.seconds_limit, self.inductor, self.prove))
+        chosen = self.arch, self.model, self.check, self.trace, self.seconds_limit, self.inductor, self.prove
+        return any((*chosen, self.numerics))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options of a child process, ready for JSON: without ``inductor``."""
