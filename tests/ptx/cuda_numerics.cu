@@ -172,3 +172,37 @@ extern "C" __global__ void narrowed(unsigned* out, const float* x) {
   asm volatile("cvt.rni.sat.s8.f32 %0, %1;" : "=h"(small) : "f"(a));  // s8
   out[160 + LANE] = small;
 }
+
+// ---- which line loses the digits ----
+
+// A sum in bf16.
+extern "C" __global__ void brain_sum(float* out, const float* x, int count) {
+  __nv_bfloat16 sum = __float2bfloat16_rn(0.f);
+  for (int i = 0; i < count; ++i) {
+    const __nv_bfloat16 next = __float2bfloat16_rn(x[32 * i + LANE]);
+    sum = __hadd(sum, next);  // brain_sum
+  }
+  out[LANE] = __bfloat162float(sum);
+}
+
+// A variance as the difference of two large numbers.
+extern "C" __global__ void naive_variance(float* out, const float* x, int count) {
+  float sum = 0.f, square = 0.f;
+  for (int i = 0; i < count; ++i) {
+    const float one = x[32 * i + LANE];
+    sum += one;
+    square = fmaf(one, one, square);  // square
+  }
+  const float mean = sum / count;
+  out[LANE] = square / count - mean * mean;  // naive_variance
+}
+
+// A softmax of scores that were narrowed to f16 before their scale.
+extern "C" __global__ void unscaled_scores(float* out, const float* q, const float* k, float scale) {
+  float dot = 0.f;
+  for (int i = 0; i < 64; ++i) dot = fmaf(q[i], k[32 * i + LANE], dot);
+  const __half narrow = __float2half_rn(dot);  // unscaled_scores
+  const float score = __half2float(narrow) * scale;
+  const float p = exp2f(score - warp_max(score));
+  out[LANE] = p / warp_sum(p);
+}

@@ -68,7 +68,7 @@ def test_a_birth_is_named(program, name, kind, args, operands):
 
 def test_saturation_is_counted(program):
     x, out = floats(1000, 5, 1e-6, 0), np.zeros(32, np.uint16)
-    (line,) = launched(program.saturated_codes, out, x, 0).lines
+    (line,) = [line for line in launched(program.saturated_codes, out, x, 0).lines if line.conversions]
     assert line.line == line_of("saturated_codes")
     # 1000 and its half are beyond 448, 1e-6 and its half below half of 2^-9.
     assert line.conversions == {"e4m3": (64, 0, 2, 2, 0, 1000.0)}
@@ -115,3 +115,27 @@ def test_a_chain_leads_through_kernels(program):
     assert passed.first_passed[-1].place.line == line_of("written")
     assert "from cuda_numerics.cu" in str(report)
     assert len(report.to_frame()) == len(report.lines)
+
+
+def test_the_line_that_loses_the_digits(program):
+    random = np.random.default_rng(0)
+    x = random.normal(1, 0.1, (64, 32)).astype(np.float32)
+    report = launched(program.brain_sum, OUT.copy(), x, 64)
+    assert report.errors_from.line == line_of("brain_sum"), report
+    assert report.errors_from.share > 0.8
+
+    out = OUT.copy()
+    report = launched(program.naive_variance, out, x + 1000, 64)
+    worst = report.digits_lost_at
+    assert worst.line == line_of("naive_variance"), report
+    exact = (x + np.float32(1000)).astype(np.float64).var(0)
+    rms = float(np.sqrt(np.mean(np.minimum(np.abs(out - exact) / exact, 1) ** 2)))
+    assert worst.digits_lost > 4
+    assert max(one.squares[3] / one.results for one in worst.errors) ** 0.5 == pytest.approx(rms, rel=1e-3)
+    assert line_of("square") in {line.line for line in report.lines if line.share > 0.3}
+
+    q, k = random.normal(0, 4, 64), random.normal(0, 4, (64, 32))
+    args = OUT.copy(), q.astype(np.float32), k.astype(np.float32), 0.125
+    report = launched(program.unscaled_scores, *args)
+    assert report.errors_from.line == line_of("unscaled_scores"), report
+    assert "of the error in global memory comes from cuda_numerics.cu" in str(report)

@@ -1,21 +1,32 @@
-"""``NumericsReport``: by source line, where infinities and NaN were born, and what conversions lost."""
+"""``NumericsReport``: by source line, births of infinities and NaN, conversions, and errors against float64."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.analysis.places import source_text
 from workbench.base.frames import data_frame
 from workbench.base.tables import Table, Tabular
-from workbench.ptx.numerics import CodePlace, InstructionNumerics, LaunchNumerics, NumericsEvent, lines_of
+from workbench.ptx.numerics import (
+    CodePlace,
+    InstructionErrors,
+    InstructionNumerics,
+    LaunchNumerics,
+    NumericsEvent,
+    by_line,
+)
 
 if TYPE_CHECKING:
     import pandas
 
 _SHOWN = 6  # steps of a chain
+_F32 = 2.0**-25  # a relative error below the last bit of an f32
+_ERRORS = "Relative errors against float64: root mean square of what a line adds and inherits, and the largest"
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,55 @@ class NumericsLine:
 
     place: CodePlace
     rows: tuple[InstructionNumerics, ...]
+    errors: tuple[InstructionErrors, ...] = ()
+    stored: float = 0.0
+    """Sum of squares of the errors in global memory that come from here."""
+    share: float = 0.0
+    """Fraction of all errors in global memory, by their squares, that come from here."""
+
+    @property
+    def results(self) -> int:
+        """Floats that were compared with float64."""
+        return sum(one.results for one in self.errors)
+
+    def _mean(self, which: int) -> float:
+        return math.sqrt(sum(one.squares[which] for one in self.errors) / self.results) if self.results else 0.0
+
+    @property
+    def added(self) -> float:
+        """Relative error that the line adds, as the root of the mean square."""
+        return self._mean(0)
+
+    @property
+    def inherited(self) -> float:
+        """Relative error of its results that comes from its operands, as the root of the mean square."""
+        return self._mean(1)
+
+    @property
+    def incoming(self) -> float:
+        """Relative error of its operands, the largest of each result, as the root of the mean square."""
+        return self._mean(2)
+
+    @property
+    def total(self) -> float:
+        """Relative error of its results, as the root of the mean square."""
+        return self._mean(3)
+
+    @property
+    def most(self) -> float:
+        """Largest relative error of its results; 1 stands for all that is larger."""
+        return max((one.largest[-1] for one in self.errors), default=0.0)
+
+    @property
+    def digits_lost(self) -> float:
+        """Decimal digits that its worst instruction has less than its operands, which have at most those of f32."""
+        losses = [_loss(one) for one in self.errors if one.results]
+        return max(losses, default=0.0)
+
+    @property
+    def lost_shadows(self) -> int:
+        """Results of instructions that are not followed."""
+        return sum(one.lost for one in self.errors)
 
     @property
     def file(self) -> str:
@@ -100,10 +160,34 @@ class NumericsReport(Tabular):
     title: str
     launches: tuple[LaunchNumerics, ...]
 
-    @property
+    @cached_property
     def lines(self) -> tuple[NumericsLine, ...]:
         """The lines at which something happened, in order."""
-        return tuple(NumericsLine(rows[0].place, tuple(rows)) for rows in lines_of(self.launches).values())
+        rows = by_line(row for one in self.launches for row in one.rows)
+        errors = by_line(row for one in self.launches for row in one.errors)
+        stored: dict[tuple[str, str, int], float] = {}
+        for place, squares in (pair for one in self.launches for pair in one.stored):
+            stored[place.key] = stored.get(place.key, 0.0) + squares
+        every = sum(stored.values())
+        found = []
+        for key in sorted({*rows, *errors}, key=lambda key: (key[1], abs(key[2]), key[0])):
+            place = (rows.get(key) or errors[key])[0].place
+            here = stored.get(key, 0.0)
+            part = here / every if every else 0.0
+            found.append(NumericsLine(place, tuple(rows.get(key, ())), tuple(errors.get(key, ())), here, part))
+        return tuple(found)
+
+    @property
+    def errors_from(self) -> NumericsLine | None:
+        """The line from which most of the error in global memory comes; None where nothing differs from float64."""
+        worst = max(self.lines, key=lambda line: line.share, default=None)
+        return worst if worst is not None and worst.share else None
+
+    @property
+    def digits_lost_at(self) -> NumericsLine | None:
+        """The line at which most digits are lost that its operands still had; None where none is."""
+        worst = max(self.lines, key=lambda line: line.digits_lost, default=None)
+        return worst if worst is not None and worst.digits_lost else None
 
     @property
     def births(self) -> tuple[NumericsEvent, ...]:
@@ -123,6 +207,9 @@ class NumericsReport(Tabular):
                 "kernel": line.place.kernel, "file": line.file, "line": line.line, "text": line.text,
                 "nans": line.nans, "infinities": line.infinities, "passed": line.passed,
                 "first_nan": _told(line.first_nan), "first_infinity": _told(line.first_infinity),
+                "results": line.results, "error_added": line.added, "error_inherited": line.inherited,
+                "error": line.total, "largest_error": line.most, "digits_lost": line.digits_lost,
+                "share": line.share, "lost_shadows": line.lost_shadows,
             }  # fmt: skip
             names = "numbers", "overflowed", "saturated", "flushed", "nans_lost", "largest"
             for to, counts in line.conversions.items() or [("", (0, 0, 0, 0, 0, 0.0))]:
@@ -130,7 +217,7 @@ class NumericsReport(Tabular):
         return data_frame(rows)
 
     def tables(self) -> list[Table]:
-        """Return a table of infinities and NaN by line, and one of conversions."""
+        """Return a table of infinities and NaN by line, one of conversions, and one of errors."""
         several = len({one.kernel for one in self.launches}) > 1
 
         def place(line: NumericsLine) -> list[str]:
@@ -156,10 +243,40 @@ class NumericsReport(Tabular):
         if narrow:
             heads = ("line", "source", "to", "numbers", "overflow", "saturate", "become 0", "NaN lost", "largest")
             found.append(Table(heads, narrow, "lclrrrrrr", title="Conversions to narrower formats"))
+        errors = [
+            [*place(line), f"{line.results:,}", *map(_error, (line.added, line.inherited, line.most)),
+             f"{line.digits_lost:.1f}" if line.digits_lost >= 0.05 else "", f"{line.share:.0%}" if line.share else "",
+             f"{line.lost_shadows:,}" if line.lost_shadows else ""]
+            for line in self.lines if line.results or line.lost_shadows
+        ]  # fmt: skip
+        if errors:
+            heads = (
+                "line", "source", "results", "adds", "inherits", "largest", "digits lost", "of the error written",
+                "not followed",
+            )  # fmt: skip
+            found.append(Table(heads, errors, "lcrrrrrrr", title=_ERRORS, note=self._verdict()))
         return found if born else [Table((), (), "", title=self._title(born)), *found[1:]]
+
+    def _verdict(self) -> str:
+        told = []
+        if (line := self.errors_from) is not None:
+            told.append(f"{line.share:.0%} of the error in global memory comes from {_where(line.place)}: {line.text}")
+        if (line := self.digits_lost_at) is not None:
+            digits = f"{line.digits_lost:.1f} decimal digits"
+            told.append(f"most digits are lost at {_where(line.place)}, {digits}: {line.text}")
+        return "\n".join(told)
 
     def _title(self, born: Sequence[object]) -> str:
         return f"{self.title}: infinities and NaN" if born else f"{self.title}: no infinity and no NaN was born"
+
+
+def _error(value: float) -> str:
+    return f"{value:.1e}" if value else ""
+
+
+def _loss(errors: InstructionErrors) -> float:
+    _, _, incoming, total = (math.sqrt(one / errors.results) for one in errors.squares)
+    return max(0.0, math.log10(total / max(incoming, _F32))) if total else 0.0
 
 
 def _lanes(count: int) -> str:

@@ -31,6 +31,7 @@ class DeviceOptions:
     * ``prove``: keep what proofs need of the launches.
     * ``exact``: compute on elements of a ring in place of floats, and keep the launches.
     * ``numerics``: follow infinities and NaN to their birth, count what conversions lose, and report both.
+    * ``errors``: the same, and compare each float with float64; implies ``numerics``.
     * ``force``: simulate even if there is a real GPU.
     """
 
@@ -52,10 +53,12 @@ class DeviceOptions:
     prove: bool = False
     exact: bool = False
     numerics: bool = False
+    errors: bool = False
     force: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "check", self.check or self.strict or self.schedules > 0)
+        object.__setattr__(self, "numerics", self.numerics or self.errors)
 
     @property
     def model_key(self) -> str:

@@ -233,7 +233,7 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
 
     wanted = checked_model(options.arch, options.model)
     seconds = options.seconds_limit
-    log = NumericsLog() if options.numerics else None
+    log = NumericsLog(options.errors) if options.numerics else None
     watch(
         Watch(
             launches, wanted, checks=options.check, trace=options.trace, seconds_limit=seconds, strict=options.strict,

@@ -1,17 +1,19 @@
-"""Results of a launch with `LaunchOptions.numerics`: where infinities and NaN were born, what conversions lost.
+"""Results of a launch with `LaunchOptions.numerics`: births of infinities and NaN, conversions, and errors.
 
 A `NumericsLog` follows such values through registers, shared and global memory, over all launches that share it: an
 event for each instruction that makes one of numbers, passes it on, stores or loads it, which names the event that its
 operand comes from. Of a loop the first round stands for all.
+
+Beside each float in a register or in memory it keeps what the same computation gives in float64, its shadow. A float
+without one, as an input or what an instruction has made that is not followed, is its own.
 """
 
 from __future__ import annotations
 
 import bisect
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from workbench.ptx.machine import core
 from workbench.ptx.options import coordinates
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from workbench.ptx.buffers import Buffer
     from workbench.ptx.kernel import DecodedKernel
     from workbench.ptx.shapes import Dimensions
+
+P = TypeVar("P", bound="AtInstruction")
 
 BORN = ("nan", "infinity")
 """Events at which numbers became no number, or infinite."""
@@ -34,6 +38,11 @@ class CodePlace:
     line: int
     ptx_line: int
     statement: str
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Kernel, file and line; without a line the line of the PTX, negative."""
+        return self.kernel, self.source, self.line or -self.ptx_line
 
 
 @dataclass(frozen=True)
@@ -94,11 +103,33 @@ class InstructionNumerics:
 
 
 @dataclass(frozen=True)
+class InstructionErrors:
+    """Errors of one instruction's results, relative to what float64 gives, each at most 1.
+
+    ``squares`` are sums of squares over ``results``: of the error that the instruction added to what came in, of the
+    one that it inherited, of the largest of its operands, and in total. ``largest`` are those added, inherited and
+    in total. ``lost`` are results that got no shadow, since the instruction is not followed.
+    """
+
+    place: CodePlace
+    results: int
+    squares: tuple[float, float, float, float]
+    largest: tuple[float, float, float]
+    lost: int
+
+
+@dataclass(frozen=True)
 class LaunchNumerics:
-    """Instructions of one launch at which an infinity or a NaN appeared, or a conversion ran."""
+    """Instructions of one launch at which an infinity or a NaN appeared, a conversion ran, or a float was made.
+
+    ``stored`` are the sums of squares of the errors that the launch wrote to global memory, by the instruction from
+    which the most of each came.
+    """
 
     kernel: str
     rows: tuple[InstructionNumerics, ...]
+    errors: tuple[InstructionErrors, ...] = ()
+    stored: tuple[tuple[CodePlace, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,11 +143,15 @@ class _Launch:
 
 
 class NumericsLog:
-    """A log of infinities and NaN, which launches share: pass it as ``numerics`` to each."""
+    """A log of infinities, NaN and errors, which launches share: pass it as ``numerics`` to each.
 
-    def __init__(self) -> None:
-        self.core: Any = core.NumericsLog()
+    Without ``errors`` there are no shadows in float64, and launches take a third of the time.
+    """
+
+    def __init__(self, errors: bool = True) -> None:
+        self.core: Any = core.NumericsLog(errors)
         self._launches: dict[int, _Launch] = {}
+        self._stored: dict[tuple[int, int], float] = {}
 
     def take(
         self, kernel: DecodedKernel, grid: Dimensions, block: Dimensions, buffers: Sequence[Buffer]
@@ -131,7 +166,18 @@ class NumericsLog:
             to = narrowed_to(kernel.decoded.code[pc].form.opcode.name)
             made = Narrowed(to, *narrowed) if narrowed[0] else None
             rows.append(InstructionNumerics(place, nans, infinities, passed, nan, infinity, through, made))
-        return LaunchNumerics(kernel.name, tuple(rows))
+        errors = [
+            InstructionErrors(self._place(number, pc), results, squares, largest, lost)
+            for pc, results, squares, largest, lost in self.core.errors()
+        ]
+        return LaunchNumerics(kernel.name, tuple(rows), tuple(errors), tuple(self._stored_since()))
+
+    def _stored_since(self) -> Iterator[tuple[CodePlace, float]]:
+        """Yield what was added to the errors in global memory since the last call."""
+        for launch, pc, squares in self.core.blamed():
+            if squares > (before := self._stored.get((launch, pc), 0.0)):
+                yield self._place(launch, pc), squares - before
+            self._stored[launch, pc] = squares
 
     def chain(self, event: int) -> tuple[NumericsEvent, ...]:
         """Return an event and those before it, back to the birth, or to the first that is known."""
@@ -181,14 +227,17 @@ def _named(buffers: Sequence[Buffer], address: int) -> str:
     return f"{buffer.name}[{offset // buffer.element}]" if buffer.element else f"{buffer.name} + {offset} bytes"
 
 
-def lines_of(launches: Sequence[LaunchNumerics]) -> dict[tuple[str, str, int], list[InstructionNumerics]]:
-    """Return the instructions by kernel, file and line, in order; those without a line by their line of the PTX."""
-    rows = sorted(
-        itertools.chain.from_iterable(one.rows for one in launches),
-        key=lambda row: (row.place.source, row.place.line, row.place.ptx_line),
-    )
-    found: dict[tuple[str, str, int], list[InstructionNumerics]] = {}
-    for row in rows:
-        place = row.place
-        found.setdefault((place.kernel, place.source, place.line or -place.ptx_line), []).append(row)
+class AtInstruction(Protocol):
+    """Protocol of results at one instruction."""
+
+    @property
+    def place(self) -> CodePlace:
+        """The instruction."""
+
+
+def by_line(rows: Iterable[P]) -> dict[tuple[str, str, int], list[P]]:
+    """Return rows by kernel, file and line, in order; those without a line by the line of the PTX, negative."""
+    found: dict[tuple[str, str, int], list[P]] = {}
+    for row in sorted(rows, key=lambda row: (row.place.source, row.place.line, row.place.ptx_line)):
+        found.setdefault(row.place.key, []).append(row)
     return found

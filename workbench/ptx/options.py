@@ -73,10 +73,9 @@ class LaunchOptions:
     """
 
     numerics: Any = False
-    """True to follow infinities and NaN to their birth, and to count what conversions lose, in ``report.numerics``.
+    """True to follow infinities, NaN, conversions, and errors against float64, in ``report.numerics``.
 
-    A `workbench.ptx.numerics.NumericsLog` in its place does so over all launches that get it. Blocks then run on one
-    OS thread.
+    A `NumericsLog` in its place does so over all launches that get it. Blocks then run on one OS thread.
     """
 
     instruction_limit: int | None = None

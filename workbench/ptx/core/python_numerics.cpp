@@ -48,6 +48,28 @@ nb::list tallies(const Log& log) {
   return rows;
 }
 
+// The instructions of the last launch with results in float64: (pc, results, the sums of squares of
+// the errors added, inherited, of operands, in total, the largest of each, results without shadow).
+nb::list errors(const Log& log) {
+  nb::list rows;
+  for (std::size_t pc = 0; pc < log.errors().size(); ++pc) {
+    const numerics::Errors& one = log.errors()[pc];
+    if (!one.numbers && !one.lost) continue;
+    rows.append(nb::make_tuple(
+        pc, one.numbers, nb::make_tuple(one.added, one.inherited, one.incoming, one.total),
+        nb::make_tuple(one.most_added, one.most_inherited, one.most_total), one.lost));
+  }
+  return rows;
+}
+
+// (launch, pc, sum of squares in global memory) of each instruction from which errors come.
+nb::list blamed(const Log& log) {
+  nb::list rows;
+  for (const auto& [source, sum] : log.blamed())
+    rows.append(nb::make_tuple(source >> 20, (source & 0xfffff) - 1, sum));
+  return rows;
+}
+
 }  // namespace
 
 void bind_numerics(nb::module_& m) {
@@ -58,7 +80,13 @@ void bind_numerics(nb::module_& m) {
       .value("store", Event::store)
       .value("load", Event::load);
   nb::class_<Log>(m, "NumericsLog")
-      .def("__init__", [](Log* self) { new (self) Log(); })
+      .def("__init__",
+           [](Log* self, bool follows_errors) {
+             new (self) Log();
+             self->follows_errors = follows_errors;
+           })
+      .def("errors", &errors)
+      .def("blamed", &blamed)
       .def_prop_ro("launch", &Log::launch)
       .def("tallies", &tallies)
       .def("__len__", [](const Log& log) { return log.events().size(); })

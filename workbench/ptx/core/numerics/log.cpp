@@ -25,6 +25,33 @@ void Log::begin(std::size_t instructions, std::size_t register_bytes) {
   register_bytes_ = register_bytes;
   blocks_.clear(), registers_.clear();
   last_ = nullptr, last_origins_ = nullptr;
+  errors_.assign(follows_errors ? instructions : 0, {});
+  register_shadows_.clear();
+  last_shadowed_ = nullptr, last_shadows_ = nullptr;
+}
+
+RegisterShadows& Log::shadows(const Warp& warp) {
+  if (warp.registers == last_shadowed_) return *last_shadows_;
+  RegisterShadows& found = register_shadows_[warp.registers];
+  if (found.singles.bits.empty()) {
+    found.singles.resize(register_bytes_ / 4);
+    found.halves.resize(register_bytes_ / 2);
+  }
+  last_shadowed_ = warp.registers, last_shadows_ = &found;
+  return found;
+}
+
+MemoryShadows& Log::shadows(const Block& block, bool of_block) {
+  return of_block ? of(block).shadows : global_shadows_;
+}
+
+Log::OfBlock& Log::of(const Block& block) {
+  OfBlock& known = blocks_[&block];
+  if (known.index != block.index) {
+    known.index = block.index;
+    known.origins.clear(), known.shadows.clear();
+  }
+  return known;
 }
 
 RegisterOrigins* Log::find_registers(const Warp& warp) {
@@ -52,10 +79,7 @@ void Log::put(const Warp& warp, u32 unit, u32 event) {
 }
 
 Origins& Log::memory(const Block& block, bool of_block) {
-  if (!of_block) return global_;
-  OfBlock& known = blocks_[&block];
-  if (known.index != block.index) known.index = block.index, known.origins.clear();
-  return known.origins;
+  return of_block ? of(block).origins : global_;
 }
 
 u32 Log::find_event(Event event, s32 pc, u32 parent) const {

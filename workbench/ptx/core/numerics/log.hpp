@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "numerics/floats.hpp"
+#include "numerics/shadow.hpp"
 
 namespace workbench::ptx::numerics {
 
@@ -78,6 +78,9 @@ class Log {
   // Held during a launch.
   std::mutex mutex;
 
+  // Whether launches follow errors, too.
+  bool follows_errors = false;
+
   // Begins a launch of a kernel with so many instructions.
   void begin(std::size_t instructions, std::size_t register_bytes);
   u32 launch() const { return launch_; }
@@ -103,6 +106,18 @@ class Log {
 
   // The memory that holds an address: the block's, or global.
   Origins& memory(const Block& block, bool of_block);
+
+  // ---- errors ----
+
+  Errors& errors(s32 pc) { return errors_[static_cast<std::size_t>(pc)]; }
+  const std::vector<Errors>& errors() const { return errors_; }
+  // The number of an instruction from which errors come, and what it adds to global memory: the sum
+  // of squares.
+  u32 blame(s32 pc) const { return launch_ << 20 | static_cast<u32>(pc + 1); }
+  f64& blamed(u32 source) { return blamed_[source]; }
+  const std::unordered_map<u32, f64>& blamed() const { return blamed_; }
+  RegisterShadows& shadows(const Warp& warp);
+  MemoryShadows& shadows(const Block& block, bool of_block);
 
   // Returns the event of an instruction whose operand has the event `parent`, and counts a lane. A
   // new one is described by `describe`. Of a loop, the first round stands for all.
@@ -139,7 +154,9 @@ class Log {
   struct OfBlock {
     s64 index = -1;
     Origins origins;
+    MemoryShadows shadows;
   };
+  OfBlock& of(const Block& block);
   u64 key(Event event, s32 pc, u32 parent) const {
     return u64{parent} << 40 | (u64{launch_} & 0xffff) << 24 |
            (static_cast<u64>(pc) & 0x1fffff) << 3 | static_cast<u64>(event);
@@ -150,6 +167,8 @@ class Log {
   std::vector<Happening> events_{1};
   std::unordered_map<u64, u32> known_;
   Origins global_;
+  MemoryShadows global_shadows_;
+  std::unordered_map<u32, f64> blamed_;
   u32 launch_ = 0;
   // Of the current launch.
   std::vector<Tallies> tallies_;
@@ -159,6 +178,10 @@ class Log {
   std::unordered_map<const u8*, RegisterOrigins> registers_;
   const u8* last_ = nullptr;
   RegisterOrigins* last_origins_ = nullptr;
+  std::vector<Errors> errors_;
+  std::unordered_map<const u8*, RegisterShadows> register_shadows_;
+  const u8* last_shadowed_ = nullptr;
+  RegisterShadows* last_shadows_ = nullptr;
 };
 
 }  // namespace workbench::ptx::numerics

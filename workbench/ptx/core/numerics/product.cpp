@@ -36,7 +36,12 @@ Cause find_cause(const Warp& warp, const Instruction& in, const Site& site, u32 
                 right_lane = column * 4 + k / type.parts;
       const f64 left = number(warp.registers + a, type, left_lane, part);
       const f64 right = number(warp.registers + b, site.factor[1], right_lane, part);
-      if (std::isfinite(left) && std::isfinite(right)) continue;
+      if (std::isfinite(left) && std::isfinite(right)) {
+        // Of numbers, the largest product is the one to name.
+        const bool larger = std::fabs(left * right) > std::fabs(cause.left * cause.right);
+        if (larger && !cause.nan && !cause.infinite) cause.left = left, cause.right = right;
+        continue;
+      }
       const bool of_left = std::isnan(left) || (!std::isnan(right) && !std::isfinite(left));
       const bool nan = std::isnan(left) || std::isnan(right), better = nan && !cause.nan;
       if ((cause.nan || cause.infinite) && !better) continue;

@@ -1,5 +1,7 @@
 #include "numerics/watch.hpp"
 
+#include "numerics/errors.hpp"
+
 namespace workbench::ptx::numerics {
 namespace {
 
@@ -64,6 +66,25 @@ void watch(WatchedKernel& kernel, const std::vector<const TableEntry*>& entries,
     }
   }
   log.begin(kernel.code.size(), kernel.image.size());
+  if (log.follows_errors) follow_errors(kernel, entries);
+}
+
+void follow_errors(WatchedKernel& kernel, const std::vector<const TableEntry*>& entries) {
+  kernel.shadow_sites.resize(kernel.code.size());
+  for (std::size_t i = 0; i < kernel.code.size(); ++i) {
+    const Site& site = kernel.sites[i];
+    if (!site.original.bare) continue;
+    Instruction& in = kernel.code[i];
+    ShadowSite shadow;
+    std::optional<Handlers> found = shadowed_product(*entries[i], site);
+    if (!found) found = shadowed_access(*entries[i], site, shadow);
+    if (!found) found = shadowed_movement(*entries[i], site, shadow);
+    if (!found) found = shadowed_arithmetic(*entries[i], kernel, site, shadow);
+    if (!found) continue;
+    shadow.original = Handlers(in.run, in.run_observed);
+    kernel.shadow_sites[i] = shadow;
+    in.run = found->bare, in.run_observed = found->observed;
+  }
 }
 
 }  // namespace workbench::ptx::numerics

@@ -53,8 +53,18 @@ struct Site {
   enum Space : u8 { global, shared, local, generic } space = global;
 };
 
+// The same instruction, where errors are followed.
+struct ShadowSite {
+  Handlers original{nullptr};
+  u8 operation = 0;  // of its file's own list
+  u32 sources = 0;
+  bool saturates = false, positive = false;  // .sat, .relu
+  bool rounds = false;                       // to whole numbers, by adding a constant
+};
+
 struct WatchedKernel : Kernel {
   std::vector<Site> sites;  // by instruction
+  std::vector<ShadowSite> shadow_sites;
   Log* log = nullptr;
   u16 exponent = 0x7f80;  // the bits that all ones mean an infinity or a NaN in a unit
 };
@@ -77,6 +87,20 @@ void at_site(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 template <class F>
 Handlers handlers() {
   return {&at_site<F, false>, &at_site<F, true>};
+}
+
+// The same for a handler that follows errors.
+template <class F, bool Observed>
+void at_shadow(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const WatchedKernel& kernel = watched(warp);
+  const auto pc = static_cast<std::size_t>(warp.block->pc_of(in));
+  const ShadowSite& shadow = kernel.shadow_sites[pc];
+  const Handler original = Observed ? shadow.original.observed : shadow.original.bare;
+  F::run(registers, in, mask, warp, kernel, kernel.sites[pc], shadow, original);
+}
+template <class F>
+Handlers shadow_handlers() {
+  return {&at_shadow<F, false>, &at_shadow<F, true>};
 }
 
 // Copies of the sources that an instruction overwrites; `from` are the sources afterwards.
