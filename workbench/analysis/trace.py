@@ -13,6 +13,7 @@ from workbench.analysis.counts import TELLING, InstructionCounts, MachineCode, m
 from workbench.analysis.device_models import DeviceModel
 from workbench.analysis.hints import Hint, hints_of
 from workbench.analysis.lines import TracedLine, lines_of
+from workbench.analysis.numerics import NumericsReport
 from workbench.analysis.stages import Stage, stages_of
 from workbench.analysis.summary import Summary, summarise
 from workbench.analysis.totals import RunTotals
@@ -114,6 +115,11 @@ class Trace(Tabular, Document, RunTotals):
         """Findings and notes of the checks. Raises ArgumentError for a run without checks."""
         label = self.kernels[0].label if self.kernels else self.title
         return CheckReport(label, self.findings or (), self.report)
+
+    @property
+    def numerics(self) -> NumericsReport | None:
+        """Infinities, NaN and conversions by source line; None where ``numerics`` did not ask for them."""
+        return NumericsReport(self.title, self.report.numerics) if self.report.numerics else None
 
     @property
     def recording(self) -> Recording | None:
@@ -276,6 +282,7 @@ class Trace(Tabular, Document, RunTotals):
         return "\n".join(
             [
                 *out,
+                *(str(self.numerics).splitlines() if self.numerics is not None else ()),
                 *(["findings of the checks:"] if found else []),
                 *found,
                 *(["what to try next:"] if hints else []),
@@ -303,7 +310,8 @@ class Trace(Tabular, Document, RunTotals):
             ("line", "source", *columns), body, "rc" + "r" * len(columns), title=caption, note=note, styles=styles
         )
         found = self.check.tables() if self.report.has_checks and self.check.lines() else []
-        return [by_line, *found, *self._hint_table(), self._machine_code_table([line for line, _ in rows])]
+        numerics = self.numerics.tables() if self.numerics is not None else []
+        return [by_line, *found, *numerics, *self._hint_table(), self._machine_code_table([line for line, _ in rows])]
 
     def _hint_table(self) -> list[Table]:
         rows = [(str(h.line.line) if h.line else "", h.name, h.evidence, h.remedy) for h in self.hints()]

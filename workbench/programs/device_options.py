@@ -30,6 +30,8 @@ class DeviceOptions:
     * ``first_schedule``: the seed of the first of these orders.
     * ``prove``: keep what proofs need of the launches.
     * ``exact``: compute on elements of a ring in place of floats, and keep the launches.
+    * ``numerics``: follow infinities and NaN to their birth, count what conversions lose, and report both.
+    * ``errors``: the same, and compare each float with float64; implies ``numerics``.
     * ``force``: simulate even if there is a real GPU.
     """
 
@@ -50,10 +52,13 @@ class DeviceOptions:
     first_schedule: int = 0
     prove: bool = False
     exact: bool = False
+    numerics: bool = False
+    errors: bool = False
     force: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "check", self.check or self.strict or self.schedules > 0)
+        object.__setattr__(self, "numerics", self.numerics or self.errors)
 
     @property
     def model_key(self) -> str:
@@ -83,7 +88,8 @@ class DeviceOptions:
 
     def asks_for_simulation(self) -> bool:
         """Return True if an option is set that a real GPU cannot serve."""
-        return any((self.arch, self.model, self.check, self.trace, self.seconds_limit, self.inductor, self.prove))
+        chosen = self.arch, self.model, self.check, self.trace, self.seconds_limit, self.inductor, self.prove
+        return any((*chosen, self.numerics))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options of a child process, ready for JSON: without ``inductor``."""

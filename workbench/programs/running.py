@@ -19,6 +19,7 @@ from typing import NoReturn
 from workbench.analysis.check_report import fault_text
 from workbench.analysis.host_calls import counted
 from workbench.analysis.launches import Launches
+from workbench.analysis.numerics import NumericsReport
 from workbench.analysis.refused_launches import notes_of
 from workbench.analysis.seen_launches import SeenLaunch
 from workbench.analysis.watching import Watch, watch
@@ -34,6 +35,7 @@ from workbench.programs.child_commands import run_command
 from workbench.programs.device_options import DeviceOptions
 from workbench.programs.targets import SOURCES, TargetKind, kind_of
 from workbench.ptx import LaunchOptions
+from workbench.ptx.numerics import NumericsLog
 
 _OBJECTS = (".c", ".o", ".a")
 Told = Callable[[list[SeenLaunch]], int]
@@ -150,6 +152,7 @@ def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
 
     def finish(status: int) -> int:
         launches.settle()
+        tell_numerics(launches, path.name)
         return told(status, options.check)
 
     run_main(library, [str(path), *arguments], finish)
@@ -173,6 +176,7 @@ def _finish(launches: children.RunLaunches, status: int, check: bool, page: str 
     """
     found = _report(launches) if check else _report_refused(launches, all_of_them=False)
     status = status or found
+    tell_numerics(launches, title)
     if page is not None:
         from workbench.programs.launch_page import write_page
 
@@ -184,6 +188,13 @@ def _finish(launches: children.RunLaunches, status: int, check: bool, page: str 
     return status
 
 
+def tell_numerics(launches: Launches, title: str) -> None:
+    """Print to stderr where infinities and NaN were born in this process, if its launches followed them."""
+    numerics = tuple(one for row in launches for one in row.report.numerics)
+    if numerics:
+        say(str(NumericsReport(title, numerics)), err=True)
+
+
 def join_run() -> children.RunLaunches:
     """Start the run's simulated devices in this child process of a program under ``workbench run``.
 
@@ -192,6 +203,7 @@ def join_run() -> children.RunLaunches:
     launches, options = children.given()
     start_devices(launches, options)
     atexit.register(launches.settle)
+    atexit.register(tell_numerics, launches, f"process {os.getpid()}")
     return launches
 
 
@@ -221,12 +233,13 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
 
     wanted = checked_model(options.arch, options.model)
     seconds = options.seconds_limit
+    log = NumericsLog(options.errors) if options.numerics else None
     watch(
         Watch(
             launches, wanted, checks=options.check, trace=options.trace, seconds_limit=seconds, strict=options.strict,
             counts=options.counts, fmad=options.fmad, schedules=options.schedules,
             first_schedule=options.first_schedule, seen=launches.seen if options.prove else None,
-            exact=options.exact,
+            exact=options.exact, numerics=log,
         )
     )  # fmt: skip
     simulated_driver(
@@ -238,6 +251,7 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
         launch = LaunchOptions(
             checks=options.check, strict=options.strict, statistics=options.trace, seconds_limit=seconds,
             fmad=options.fmad, schedules=options.schedules, first_schedule=options.first_schedule, exact=options.exact,
+            numerics=log or False,
         )  # fmt: skip
         return SimulatedTriton(wanted, launch, inductor=options.inductor, launches=launches)
 
