@@ -11,7 +11,7 @@ ordered_pairs.watch_all()
 
 import workbench as wb  # noqa: E402
 
-wb.simulated_gpu(force=True, memory_bytes=1 << 30)
+wb.simulated_gpu(force=True, devices=2, memory_bytes=1 << 30)
 
 import torch  # noqa: E402
 import triton  # noqa: E402
@@ -51,6 +51,19 @@ def side_before_main(fixed: bool) -> None:
         side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         y.copy_(x)  # second: side_before_main
+
+
+def between_devices(fixed: bool) -> None:
+    """Copy to another device beside the stream that writes the source."""
+    x, side = torch.zeros(N, device="cuda:0"), torch.cuda.Stream(0)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        x.fill_(1)  # first: between_devices
+    if fixed:
+        torch.cuda.current_stream(0).wait_stream(side)
+    y = x.to("cuda:1", non_blocking=True)  # second: between_devices
+    y.add_(1)
+    y.to("cuda:0").add_(1)
 
 
 def main_before_side(fixed: bool) -> None:
@@ -210,8 +223,8 @@ def kept_pinned(fixed: bool) -> None:
 
 
 PAIRS: list[Callable[[bool], None]] = [
-    default_stream, side_before_main, main_before_side, halves, columns, workspace, record_stream, pinned_reuse,
-    early_read, numpy_view, graph_input, graph_branches, queried_event, chosen_rows, kept_pinned,
+    default_stream, side_before_main, between_devices, main_before_side, halves, columns, workspace, record_stream,
+    pinned_reuse, early_read, numpy_view, graph_input, graph_branches, queried_event, chosen_rows, kept_pinned,
 ]  # fmt: skip
 
 

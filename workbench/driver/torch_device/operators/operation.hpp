@@ -33,7 +33,7 @@ class Operation {
   void take_results();
   c10::SmallVector<Elements, 4> written_elements() const;
   c10::SmallVector<Elements, 4> read_elements() const;
-  bool waits() const;
+  int other_device() const;
   void keep_page_locked() const;
   void capture();
   [[noreturn]] void refuse_devices(const std::string& one, const std::string& other,
