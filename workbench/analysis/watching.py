@@ -39,7 +39,8 @@ class Watch:
     kernel is compiled for its architecture. ``fmad``, ``schedules`` and ``first_schedule`` are those of
     `LaunchOptions`. With ``last_warp_first`` the warps of a block take turns in the opposite order, asynchronous
     copies land at once, and the clocks are those of a GPU. ``seen`` keeps the launches for proofs.
-    With ``exact`` launches compute on elements of a ring.
+    With ``exact`` launches compute on elements of a ring. With ``late`` what the driver's clients enqueue runs when
+    they wait for it; a ``first_schedule`` other than 0 then chooses some that runs earlier.
     """
 
     launches: Launches
@@ -56,6 +57,7 @@ class Watch:
     last_warp_first: bool = False
     seen: SeenLaunches | None = None
     exact: bool = False
+    late: bool = False
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:

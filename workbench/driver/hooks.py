@@ -238,6 +238,8 @@ class Machine:
         refusals = Refusals()
         watch = watched()
         self._follow_writes(watch is not None and watch.checks)
+        if watch is not None and watch.late:
+            library.workbench_driver_run_late(_u64(watch.first_schedule))
         library.workbench_driver_describe.argtypes = [_u64, ctypes.c_char_p, _u64]
         self.hooks = Hooks(
             _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),

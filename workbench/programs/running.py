@@ -226,7 +226,7 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
             launches, wanted, checks=options.check, trace=options.trace, seconds_limit=seconds, strict=options.strict,
             counts=options.counts, fmad=options.fmad, schedules=options.schedules,
             first_schedule=options.first_schedule, seen=launches.seen if options.prove else None,
-            exact=options.exact,
+            exact=options.exact, late=options.late,
         )
     )  # fmt: skip
     simulated_driver(

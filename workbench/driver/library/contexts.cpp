@@ -55,6 +55,7 @@ std::shared_ptr<Context> create_context(unsigned flags, CUdevice device) {
 // Destroys a context and everything that belongs to it.
 void destroy_context(const std::shared_ptr<Context>& context) {
   State& all = state();
+  forget_late(*context);
   std::vector<u64> modules;
   for (const auto& [handle, module] : all.modules)
     if (module->context == context.get()) modules.push_back(handle);
@@ -215,6 +216,7 @@ CU_API cuCtxResetPersistingL2Cache() {
 CU_API cuCtxSynchronize() {
   return entry([&](Call& call) {
     outside_captures("cuCtxSynchronize");
+    catch_up(call, *call.context());
     synchronise(*call.context());
     order_synchronise(*call.context());
   });
@@ -338,6 +340,7 @@ CU_API cuCtxSynchronize_v2(CUcontext handle) {
     std::shared_ptr<Context> found;
     outside_captures("cuCtxSynchronize");
     const auto& context = context_or_current(call, handle, found);
+    catch_up(call, *context);
     synchronise(*context);
     order_synchronise(*context);
   });

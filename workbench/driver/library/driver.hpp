@@ -1,8 +1,9 @@
 // The state of the simulated driver, and the frame in which every entry point runs.
 //
-// Every operation has run when the client's call returns. That is one of the orders that streams
-// and events allow, so results are those of a GPU, only without overlap. Time is simulated: every
-// stream has a clock, which operations advance by their predicted time.
+// Every operation has run when the client's call returns, unless it is put off (late.hpp). That is
+// one of the orders that streams and events allow, so results are those of a GPU, only without
+// overlap. Time is simulated: every stream has a clock, which operations advance by their predicted
+// time.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -17,6 +18,7 @@
 
 #include "activities.hpp"
 #include "hooks.hpp"
+#include "late.hpp"
 #include "order.hpp"
 
 namespace workbench::driver {
@@ -78,6 +80,8 @@ struct Event {
   Seen seen = {};
   std::vector<u64> last = {};
   OrderClock order = {};
+  LatePlace late = {};
+  int refused_queries = 0;  // of an allocator, while the event was pending
 };
 
 struct Module {
@@ -94,9 +98,6 @@ struct Function {
 };
 
 class Call;
-// Runs an operation on a stream.
-using Operation = std::function<void(Call&, CUstream)>;
-
 struct Graph;
 
 // Parameters of a graph's nodes, by their kinds.

@@ -152,11 +152,11 @@ void follow_order(Call& call, Context& context, CUstream stream, const char* nam
 
 }  // namespace
 
-// Whether an address is memory of the host, in a mapping of its own, that copies may use later.
+// Whether an address is page-locked or managed memory that copies may use later.
 OPERATOR_API int workbench_driver_on_host_alone(u64 address) {
   return answer_or(0, [&] {
     const auto found = find_allocation(address, 1);
-    return found && found->of_client ? 1 : 0;
+    return found && (found->of_client || (late_is_on() && found->on_host())) ? 1 : 0;
   });
 }
 

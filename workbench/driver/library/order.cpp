@@ -290,6 +290,10 @@ void order_query(const OrderClock& clock, const void* caller) {
     order_host(clock);
 }
 
+bool an_allocator_asks(const void* caller) {
+  return allocator_asks(caller) || is_of(caller, kTorchsHostAllocator);
+}
+
 void order_synchronise(Context& context) { order_host(context.all); }
 
 void order_synchronise(Context& context, CUstream handle) {

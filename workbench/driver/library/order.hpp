@@ -102,6 +102,8 @@ void order_wait(Context& context, const OrderClock& event, CUstream stream);
 // allocator's queries only tell when its blocks are free.
 void order_host(const OrderClock& clock);
 void order_query(const OrderClock& clock, const void* caller);
+// Whether a query of an event is torch's caching allocator's, or that of its page-locked memory.
+bool an_allocator_asks(const void* caller);
 void order_synchronise(Context& context);
 void order_synchronise(Context& context, CUstream stream);
 

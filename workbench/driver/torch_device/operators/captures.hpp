@@ -1,4 +1,4 @@
-// Operations on a captured stream, each a host function in its graph.
+// Operations on a captured stream, or put off, each a host function in a graph or stream.
 #pragma once
 #include <list>
 
@@ -27,10 +27,11 @@ class KeptElements {
 // One operation of a graph; each replay runs it again on the same memory.
 class Recorded {
  public:
-  // Adds an operation to the current stream's graph, which keeps it.
+  // Adds an operation to the current stream's graph, which keeps it; or, to run once, to the
+  // stream.
   static void add(const Traits& traits, const OperatorHandle& handle, Stack arguments,
                   std::vector<Tensor> results, const std::optional<RandomPosition>& random,
-                  c10::ArrayRef<Elements> written, c10::ArrayRef<Elements> read);
+                  c10::ArrayRef<Elements> written, c10::ArrayRef<Elements> read, bool once);
 
  private:
   void replay();
