@@ -168,6 +168,25 @@ static float callback(bool) {
   return held(m.y);
 }
 
+// A graph copies from page-locked memory that is freed before its launch.
+static float graph_of_host(bool fixed) {
+  Memory m;
+  cudaStream_t stream;
+  cudaStreamCreate(&stream);
+  float *host;
+  if (cudaMallocHost(&host, n * 4)) return -1;
+  memset(host, 0x40, n * 4);
+  cudaGraph_t graph;
+  cudaGraphExec_t launched;
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+  cudaMemcpyAsync(m.y, host, n * 4, cudaMemcpyHostToDevice, stream);  // first: graph_of_host
+  cudaStreamEndCapture(stream, &graph);
+  cudaGraphInstantiate(&launched, graph, 0);
+  if (!fixed) cudaFreeHost(host);
+  cudaGraphLaunch(launched, stream);  // second: graph_of_host
+  return held(m.y);
+}
+
 int main(int argc, char **argv) {
   const bool fixed = argc > 1 && !strcmp(argv[1], "fixed");
 #define SHOW(pair) printf("%s %s %g\n", #pair, fixed ? "fixed" : "bug", pair(fixed))
@@ -178,6 +197,7 @@ int main(int argc, char **argv) {
   SHOW(counters);
   SHOW(ring);
   SHOW(callback);
-  SHOW(early_free);  // the last one: with --late a launch faults
+  SHOW(early_free);  // with --late a launch faults, and nothing runs after it
+  SHOW(graph_of_host);
   cudaDeviceSynchronize();
 }

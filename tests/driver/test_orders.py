@@ -6,6 +6,7 @@ Each is found with both lines. Run late, it leaves wrong values behind, and its 
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -16,22 +17,26 @@ import pytest
 from click.testing import CliRunner
 
 from workbench.cli import main
-from workbench.driver.order import HOST_ACCESS, REUSED, UNORDERED
+from workbench.driver.order import GONE, HOST_ACCESS, REUSED, UNORDERED
 from workbench.driver.torch_device.library import installed_torch
-from workbench.errors import MissingToolError
+from workbench.errors import HostCallFault, MissingToolError
+from workbench.programs.children import RunLaunches
+from workbench.programs.running import FOUND, _report
+from workbench.ptx import Finding
 from workbench.toolchain import nvcc
 
 HERE = Path(__file__).parent
 TORCH = installed_torch()
 RIGHT = {"kept_pinned", "freed", "default_waits", "callback"}  # pairs that are right in both forms
-# Pairs whose values --late leaves right: fills that do not interleave with others, and rows chosen by indices.
-UNSEEN = {"workspace", "chosen_rows"}
+# Pairs whose values --late leaves as they are: fills that do not interleave, rows chosen by indices, freed memory.
+UNSEEN = {"workspace", "chosen_rows", "captured_input"}
 KINDS = {
     **dict.fromkeys(("pinned_reuse", "early_read", "numpy_view"), HOST_ACCESS),
     **dict.fromkeys(("managed_read", "early_copy", "ring", "upload_again", "early_result", "managed"), HOST_ACCESS),
     "record_stream": REUSED,
+    **dict.fromkeys(("captured_input", "graph_of_host"), GONE),
 }
-REMEDIES = {UNORDERED: "wait_stream", REUSED: "record_stream", HOST_ACCESS: "ynchronize"}
+REMEDIES = {UNORDERED: "wait_stream", REUSED: "record_stream", HOST_ACCESS: "ynchronize", GONE: "as long as the graph"}
 
 
 def marked(program: Path) -> dict[tuple[str, str], int]:
@@ -123,7 +128,7 @@ def test_a_cuda_program():
     for form in ("bug", "fixed"):
         done = run(*command, "--check", str(program), form)
         found = re.findall(
-            rf"cuda_orders\.cu:(\d+): ({UNORDERED}|{HOST_ACCESS}): .*at cuda_orders\.cu:(\d+)\)", done.stderr
+            rf"cuda_orders\.cu:(\d+): ({UNORDERED}|{HOST_ACCESS}|{GONE}): .*at cuda_orders\.cu:(\d+)\)", done.stderr
         )
         pairs = {pair for _, pair in lines} if form == "bug" else set()
         wanted = {(str(lines["second", one]), KINDS.get(one, UNORDERED), str(lines["first", one])) for one in pairs}
@@ -133,7 +138,7 @@ def test_a_cuda_program():
         put_off = run(*command, "--late", str(program), form)
         for text, one in ((done.stdout, in_order), (put_off.stdout, late)):
             one |= {(pair, form): float(value) for pair, form, value in (line.split() for line in text.splitlines())}
-    assert len(late) == 16, put_off.stderr
+    assert len(late) == 18, put_off.stderr
     compare_late(late, in_order, set())
 
 
@@ -144,3 +149,17 @@ def test_a_cuda_program():
 def test_options_that_do_not_fit(options, named):
     done = CliRunner().invoke(main, ["run", *options, "program.py"])
     assert (done.exit_code, named in done.output) == (2, True), done.output
+
+
+def test_the_report_of_a_program_that_only_copies(tmp_path, capsys):
+    launches = RunLaunches(tmp_path, os.getpid())
+    finding = Finding(
+        HOST_ACCESS, f"{HOST_ACCESS}: ...", "a copy", block=(0, 0, 0), thread=(0, 0, 0), address=0, buffer=None, line=7,
+        source="a.py", other_line=6, other_source="a.py", ptx_line=0, other_ptx_line=None, count=1,
+    )  # fmt: skip
+    launches.failed(HostCallFault(f"a.py:7: {HOST_ACCESS}: ...", finding))
+    assert _report(launches) == FOUND
+    assert capsys.readouterr().err.splitlines() == [
+        f"workbench: a.py:7: {HOST_ACCESS}: ...",
+        "workbench: 0 launches checked, 1 finding",
+    ]

@@ -187,6 +187,21 @@ def graph_branches(fixed: bool) -> Result:
     return z
 
 
+def captured_input(fixed: bool) -> Result:
+    """Free the page-locked tensor of a captured copy before the graph is launched; another one gets its memory."""
+    x, host, graph = torch.zeros(N, device="cuda"), torch.ones(N, pin_memory=True), torch.cuda.CUDAGraph()
+    address = host.data_ptr()
+    with torch.cuda.graph(graph):
+        x.copy_(host, non_blocking=True)  # first: captured_input
+    if not fixed:
+        del host
+        host = torch.zeros(N, pin_memory=True)
+        assert host.data_ptr() == address
+    graph.replay()  # second: captured_input
+    torch.cuda.synchronize()
+    return x
+
+
 def queried_event(fixed: bool) -> Result:
     """Launch on another stream after a query of torch's own event has succeeded."""
     x, y = torch.zeros(N, device="cuda"), torch.zeros(N, device="cuda")
@@ -223,7 +238,7 @@ def kept_pinned(fixed: bool) -> Result:
 
 PAIRS: list[Callable[[bool], Result]] = [
     default_stream, side_before_main, main_before_side, halves, columns, workspace, record_stream, pinned_reuse,
-    early_read, numpy_view, graph_input, graph_branches, queried_event, chosen_rows, kept_pinned,
+    early_read, numpy_view, graph_input, graph_branches, captured_input, queried_event, chosen_rows, kept_pinned,
 ]  # fmt: skip
 
 

@@ -154,6 +154,7 @@ _HOST_READ = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookRead), *_ANSWER)
 _DEED = ctypes.CFUNCTYPE(None, ctypes.c_char_p, _pointer, _u32, ctypes.POINTER(_u64), *_ANSWER)
 _UNORDERED = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookUnordered), *_ANSWER)
 _HOST_ACCESS = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookHostAccess), *_ANSWER)
+_GONE = ctypes.CFUNCTYPE(None, _u32, _u32, ctypes.c_char_p, *_ANSWER)
 _UNLOAD = ctypes.CFUNCTYPE(None, _u64)
 _INTERRUPT = ctypes.CFUNCTYPE(None)
 
@@ -177,6 +178,7 @@ class Hooks(ctypes.Structure):
         ("deed", _DEED),
         ("unordered", _UNORDERED),
         ("host_access", _HOST_ACCESS),
+        ("gone", _GONE),
         ("unload", _UNLOAD),
         ("fetched", _FETCHED),
         ("interrupt", _INTERRUPT),
@@ -248,7 +250,7 @@ class Machine:
             _REFUSED(_guarded(refusals.refused)), _ORIGIN(_guarded(self._records.origin)),
             _HOST_READ(_guarded(self._host_read)), _DEED(_guarded(self._order.deed)),
             _UNORDERED(_guarded(self._order.unordered)), _HOST_ACCESS(_guarded(self._order.host_access)),
-            _UNLOAD(self._unload), _FETCHED(refusals.fetched),
+            _GONE(_guarded(self._order.gone)), _UNLOAD(self._unload), _FETCHED(refusals.fetched),
             ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 

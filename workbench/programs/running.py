@@ -329,7 +329,8 @@ def _report(launches: children.RunLaunches) -> int:
     if refused and not total and not calls:
         say("workbench: every launch was refused: nothing was checked", err=True)
         return NOTHING_RAN
-    if not total and not calls:
+    of_host = bool(launches.faults) or any(one.count for one in elsewhere)  # copies and operators have findings, too
+    if not total and not calls and not of_host:
         say("workbench: the program launched nothing on a simulated device: nothing was checked", err=True)
         return NOTHING_RAN
     found = len(launches.faults) + len(launches.unasked) + sum(one.count for one in every if one.refused)

@@ -206,7 +206,8 @@ void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, co
   if (waits) outside_captures("a copy that waits");
   if (capture_of(*context, stream)) {
     captured(call, stream, CU_GRAPH_NODE_TYPE_MEMCPY,
-             copy_work(as_params(to_type, to, from_type, from, shape)));
+             copy_work(as_params(to_type, to, from_type, from, shape),
+                       order_recorded(call, "a captured copy")));
     return;
   }
   if (put_off_copy(call, to_type, to, from_type, from, shape, stream, waits)) return;
@@ -358,8 +359,17 @@ CUresult fill(CUdeviceptr to, u64 row_bytes, T value, u64 count, u64 height, CUs
 
 }  // namespace
 
-NodeWork copy_work(const CUDA_MEMCPY3D& given) {
-  return {[given](Call& call, CUstream stream) { copy_3d(call, given, stream, false); }, given};
+NodeWork copy_work(const CUDA_MEMCPY3D& given, u32 recorded) {
+  const Operation run = [given, recorded](Call& call, CUstream stream) {
+    try {
+      copy_3d(call, given, stream, false);
+    } catch (const Refused& refused) {  // its memory was there when it was recorded
+      if (!call.lock.owns_lock()) call.lock.lock();
+      tell_gone(call, recorded, refused.why.c_str());
+      throw;
+    }
+  };
+  return {run, given};
 }
 
 NodeWork fill_work(const CUDA_MEMSET_NODE_PARAMS& given) {

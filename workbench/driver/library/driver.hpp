@@ -474,7 +474,8 @@ void outside_captures(const char* what);
 // The work of nodes that a client adds to a graph without a capture.
 NodeWork kernel_work(Call& call, const CUDA_KERNEL_NODE_PARAMS& given);
 NodeWork kernel_work(std::shared_ptr<const KernelNode> node);
-NodeWork copy_work(const CUDA_MEMCPY3D& given);
+// `recorded`: the operation's number, for findings.
+NodeWork copy_work(const CUDA_MEMCPY3D& given, u32 recorded);
 NodeWork fill_work(const CUDA_MEMSET_NODE_PARAMS& given);
 NodeWork host_work(CUhostFn function, void* data);
 NodeWork record_work(CUevent event);

@@ -35,7 +35,9 @@ void workbench_driver_replayed(const char* name, const workbench::torch_device::
                                std::uint64_t read_count);
 int workbench_driver_follows_writes();
 int workbench_driver_is_late();
-int workbench_driver_on_host_alone(std::uint64_t address);
+int workbench_driver_on_host(std::uint64_t address);
+std::uint32_t workbench_driver_recorded(const char* name);
+void workbench_driver_gone(std::uint32_t recorded);
 void workbench_driver_mark(const workbench::torch_device::Elements* tensor,
                            const std::uint8_t* unwritten, std::uint64_t source);
 std::uint64_t workbench_driver_unwritten(const workbench::torch_device::Elements* tensor,

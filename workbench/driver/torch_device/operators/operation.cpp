@@ -12,6 +12,14 @@
 #include "recording.hpp"
 
 namespace workbench::torch_device {
+namespace {
+
+bool captures() {
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
+}  // namespace
+
 void Operation::refuse_devices(const std::string& one, const std::string& other,
                                std::size_t argument) const {
   TORCH_CHECK(false,
@@ -27,7 +35,7 @@ Tensor Operation::of_copy(const Tensor& tensor, std::size_t argument) {
   const bool non_blocking = stack_[first_ + 2].toBool();
   if (tensor.numel() == 0) return tensor;
   const bool page_locked =
-      workbench_driver_on_host_alone(reinterpret_cast<std::uint64_t>(tensor.const_data_ptr()));
+      workbench_driver_on_host(reinterpret_cast<std::uint64_t>(tensor.const_data_ptr()));
   waits_for_copy_ = !non_blocking || (!page_locked && argument == 0);
   if (!page_locked) return tensor;
   page_locked_ = tensor;
@@ -44,7 +52,8 @@ Tensor Operation::to_host(const Tensor& tensor, std::size_t argument) {
       }
       host_tensors_ = true;
     }
-    const bool has_order = workbench_driver_follows_writes() || workbench_driver_is_late();
+    const bool has_order =
+        workbench_driver_follows_writes() || workbench_driver_is_late() || captures();
     return traits_.name == "aten::copy_" && has_order ? of_copy(tensor, argument) : tensor;
   }
   if (host_tensors_ && !traits_.any_device) refuse_devices(tensor.device().str(), "cpu", argument);
@@ -115,8 +124,7 @@ IValue Operation::to_device(const IValue& value) {
 
 void Operation::run() {
   take_arguments();
-  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None)
-    return capture();
+  if (captures()) return capture();
   if (workbench_driver_is_late()) {
     if (may_be_late()) return put_off();
     C10_CUDA_CHECK(cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream()));
@@ -188,7 +196,8 @@ void Operation::take_results() {
 }
 
 void Operation::capture() {
-  TORCH_CHECK(!traits_.waits && !(traits_.name == "aten::copy_" && host_tensors_),
+  const bool copies_host = traits_.name == "aten::copy_" && host_tensors_;
+  TORCH_CHECK(!traits_.waits && (!copies_host || (page_locked_.defined() && !waits_for_copy_)),
               "CUDA error: operation not permitted when stream is capturing (", traits_.name, ")");
   record(/*once=*/false);
 }
@@ -251,7 +260,7 @@ void Operation::record(bool once) {
   std::vector<Tensor> results;
   for (const Tensor& made : fresh_) results.push_back(host_tensor(made));
   Recorded::add(traits_, handle_, std::move(arguments), std::move(results), random, written,
-                read_elements(), once);
+                read_elements(), page_locked_, once);
 }
 
 }  // namespace workbench::torch_device
