@@ -41,7 +41,8 @@ class Watch:
     `LaunchOptions`. With ``last_warp_first`` the warps of a block take turns in the opposite order, asynchronous
     copies land at once, and the clocks are those of a GPU. ``seen`` keeps the launches for proofs.
     With ``exact`` launches compute on elements of a ring. ``numerics`` is the log in which they follow infinities and
-    NaN.
+    NaN. With ``late`` what the driver's clients enqueue runs when they wait for it; a ``first_schedule`` other than 0
+    then chooses some that runs earlier.
     """
 
     launches: Launches
@@ -59,6 +60,7 @@ class Watch:
     seen: SeenLaunches | None = None
     exact: bool = False
     numerics: NumericsLog | None = None
+    late: bool = False
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:

@@ -239,7 +239,7 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
             launches, wanted, checks=options.check, trace=options.trace, seconds_limit=seconds, strict=options.strict,
             counts=options.counts, fmad=options.fmad, schedules=options.schedules,
             first_schedule=options.first_schedule, seen=launches.seen if options.prove else None,
-            exact=options.exact, numerics=log,
+            exact=options.exact, late=options.late, numerics=log,
         )
     )  # fmt: skip
     simulated_driver(
@@ -343,7 +343,8 @@ def _report(launches: children.RunLaunches) -> int:
     if refused and not total and not calls:
         say("workbench: every launch was refused: nothing was checked", err=True)
         return NOTHING_RAN
-    if not total and not calls:
+    of_host = bool(launches.faults) or any(one.count for one in elsewhere)  # copies and operators have findings, too
+    if not total and not calls and not of_host:
         say("workbench: the program launched nothing on a simulated device: nothing was checked", err=True)
         return NOTHING_RAN
     found = len(launches.faults) + len(launches.unasked) + sum(one.count for one in every if one.refused)
