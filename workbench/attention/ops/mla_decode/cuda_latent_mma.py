@@ -17,12 +17,11 @@ from workbench.attention.ops.mla_decode.problem import (
     PARTITION_SIZES,
     RESTRICTIONS,
     MlaDecodeProblem,
-    MlaDecodeTensors,
     head_tiles,
+    partials,
     with_partitions,
 )
 from workbench.attention.ops.paged_attention.rules import num_partitions
-from workbench.attention.ops.paged_attention.workspace import Partials, allocated
 from workbench.attention.ops.rules import THREADS, rules, shared_limit, shared_memory
 from workbench.base.packages import ELEMENT_TYPES, cuda_sources
 from workbench.ops import Config, CudaStep, CudaVariant
@@ -67,12 +66,6 @@ SPACE = {
     "NUM_STAGES": (2, 3, 4),
     "NUM_THREADS": (64, 128, 256),
 }
-
-
-def partials(config: Config, problem: MlaDecodeProblem, tensors: MlaDecodeTensors) -> Partials:
-    """Return uninitialised partial results for every partition of PARTITION_SIZE tokens."""
-    shape = problem.num_seqs, problem.num_heads, num_partitions(config, problem), problem.latent_size
-    return allocated(*shape, tensors.query.device)
 
 
 VARIANT = CudaVariant(

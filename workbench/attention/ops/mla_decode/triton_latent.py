@@ -15,13 +15,13 @@ import triton.language as tl
 
 from workbench.attention.cache_formats.fp8_latents import NAME
 from workbench.attention.ops.cache_problem import attributes, never_none
-from workbench.attention.ops.mla_decode.cuda_latent_mma import partials
 from workbench.attention.ops.mla_decode.problem import (
     ARGUMENTS,
     PARTITION_SIZES,
     RESTRICTIONS,
     MlaDecodeProblem,
     head_tiles,
+    partials,
     with_partitions,
 )
 from workbench.attention.ops.paged_attention.rules import num_partitions
