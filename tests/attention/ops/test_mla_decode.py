@@ -12,6 +12,7 @@ from declarations import assert_rules, default_of, judge_drawn
 
 import workbench
 from workbench import ops
+from workbench.analysis.exact import compared
 from workbench.attention import mla_decode
 from workbench.attention.cache_formats import fp8_latents
 from workbench.attention.ops.mla_decode import VARIANTS, MlaDecodeCase, case
@@ -19,6 +20,7 @@ from workbench.attention.ops.mla_decode.api import OP
 from workbench.attention.ops.mla_decode.reference import absorb, absorbed, reference, unabsorbed
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.launch.sim import Simulator
+from workbench.ops.exact_runs import side_of
 
 pytestmark = pytest.mark.usefixtures("own_home")
 
@@ -84,13 +86,14 @@ def test_rows_of_eight_bits():
         fp8_latents.row_bytes(500, 64)
 
 
-@pytest.mark.parametrize("variant", [CUDA, TRITON], **NAME)
-def test_codes_of_nan_stay_nan(variant, sim):
+@pytest.mark.parametrize("variant", KERNELS, **NAME)
+def test_codes_of_nan_stay_nan(variant):
     one = case("fp8", seq_lens=(5,))
     config = default_of(variant, one)
-    t = one.inputs(one.problem(config))
+    problem = variant.machine_problem(one, config)
+    t = one.inputs(problem)
     t.latent_cache[t.block_tables[0, 0], 2, 7] = 0xFF
-    variant.run(config, one.problem(config), t, sim)
+    variant.run(config, problem, t, Simulator(arch=problem.arch))
     assert t.out.isnan().all(), "the key has a NaN, and with it every weight"
 
 
@@ -226,16 +229,22 @@ class TestMemory:
     LONG = case("deepseek-v3", seq_lens=(512,))
 
     @pytest.mark.parametrize(
-        ("variant", "kind", "row_bytes", "heads"),
-        [(variant, *one, 16) for variant in (CUDA, TRITON) for one in (("auto", 1152), (fp8_latents.NAME, 656))]
-        + [(HOPPER, "auto", 1152, 64)],
+        ("variant", "kind", "latent", "row_bytes", "heads"),
+        [
+            *((one, "auto", 512, 1152, 16) for one in (CUDA, TRITON)),
+            *((one, fp8_latents.NAME, 512, 656, 16) for one in (CUDA, TRITON)),
+            *((one, "auto", 256, 640, 128) for one in (CUDA, TRITON)),
+            (HOPPER, "auto", 512, 1152, 128),
+            (HOPPER, fp8_latents.NAME, 512, 656, 128),
+        ],
         **NAME,
     )
-    def test_each_latent_is_read_once_for_a_tile_of_heads(self, variant, kind, row_bytes, heads):
-        one = self.LONG.override(kv_cache_dtype=kind, num_heads=heads)
-        config = default_of(
-            variant, one, PARTITION_SIZE=512, TILE_TOKENS=64 if variant is TRITON and kind == "auto" else 32
-        )
+    def test_each_latent_is_read_once_for_a_tile_of_heads(self, variant, kind, latent, row_bytes, heads):
+        one = self.LONG.override(kv_cache_dtype=kind, latent_size=latent, num_heads=heads)
+        problem = variant.machine_problem(one)
+        config = variant.default_config(problem) | {"PARTITION_SIZE": 512}
+        if variant is TRITON and heads == 16 and not problem.quantized:
+            config["TILE_TOKENS"] = 64
         problem = variant.machine_problem(one, config)
         tensors = one.inputs(problem)
         report = variant.run(config, problem, tensors, Simulator(arch=problem.arch), statistics=True)
@@ -286,6 +295,7 @@ def test_rules_are_named():
         "whole steps": ({}, {"latent_size": 64}),
         "tiles": ({"TILE_TOKENS": 128}, {}),
         "boxes": ({"BLOCK_SIZE": 4}, {}),
+        "cluster": ({"CLUSTER_BLOCKS": 2}, {}),
         "stages": ({"NUM_STAGES": 1}, {}),
         "shared memory": ({"NUM_STAGES": 3}, {"latent_size": 512, "rope_size": 64}),
     }
@@ -299,6 +309,13 @@ def test_rules_are_named():
     on_hopper = SMALL.problem(arch="sm_90")
     assert_rules(HOPPER, HOPPER.default_config(on_hopper), on_hopper, every | hopper)
     assert_rules(TRITON, default_of(TRITON, SMALL), SMALL.problem(), every | triton)
+
+
+@pytest.mark.parametrize("name", ["small", "all-heads"])
+def test_the_variant_for_hopper_is_the_same_computation(name):
+    one = case(name)
+    first, other = (side_of(each, each.default_config(each.machine_problem(one)), one) for each in (CUDA, HOPPER))
+    assert str(compared(first, other)).startswith("the same computation in ")
 
 
 def test_compare_and_restore():
