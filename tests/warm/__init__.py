@@ -14,9 +14,12 @@ from __future__ import annotations
 import fcntl
 import functools
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext
 from pathlib import Path
 
 FOLDER, RUN = "WORKBENCH_TESTS_WARM", "WORKBENCH_TESTS_PID"
@@ -49,6 +52,14 @@ def python(kind: str = "host") -> tuple[str, ...]:
     torch's CUDA build.
     """
     return _python(kind, *MODULES[kind])
+
+
+def pools() -> BaseContext:
+    """Return a context for pools, whose processes are forks of one that has torch: for tests that start several."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "workbench.tuning"])
+    forkserver.ensure_running()
+    return context
 
 
 def workers(arguments: list[str], path: list[str], count: int) -> tuple[str, ...]:
