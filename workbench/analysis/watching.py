@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from workbench.analysis.refused_launches import RefusedLaunch
     from workbench.ptx import Finding, LaunchReport
     from workbench.ptx.launch import MachineLaunch
-    from workbench.ptx.options import LaunchOptions
+    from workbench.ptx.options import LaunchDebugger, LaunchOptions
     from workbench.toolchain import CompiledKernel
 
 _watch: Watch | None = None
@@ -39,7 +39,7 @@ class Watch:
     kernel is compiled for its architecture. ``fmad``, ``schedules`` and ``first_schedule`` are those of
     `LaunchOptions`. With ``last_warp_first`` the warps of a block take turns in the opposite order, asynchronous
     copies land at once, and the clocks are those of a GPU. ``seen`` keeps the launches for proofs.
-    With ``exact`` launches compute on elements of a ring.
+    With ``exact`` launches compute on elements of a ring. A ``debugger`` stops them.
     """
 
     launches: Launches
@@ -56,6 +56,7 @@ class Watch:
     last_warp_first: bool = False
     seen: SeenLaunches | None = None
     exact: bool = False
+    debugger: LaunchDebugger | None = None
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:
@@ -78,6 +79,7 @@ class Watch:
             first_schedule=options.first_schedule or self.first_schedule,
             statistics=options.statistics or self.trace,
             exact=options.exact or self.exact,
+            debugger=options.debugger or self.debugger,
             seconds_limit=seconds,
             idle_limit=IDLE_SECONDS if seconds is None and options.idle_limit is None else options.idle_limit,
         )

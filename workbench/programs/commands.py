@@ -35,6 +35,7 @@ _LIMIT = (
     metavar="N",
     help="Like --check; run each launch in N other orders first, and report values that change.",
 )
+@click.option("--debug-on-finding", is_flag=True, help="Like --check; stop inside the launch, and read commands.")
 @click.option("--seed", "first_schedule", default=0, metavar="S", help="The first of the --schedules (default: 0).")
 @click.option("--trace", "page", metavar="FILE.html", help="Write a page with every launch, line by line.")
 @click.option("--arch", help=f"{MACHINE_ARCHS_TEXT}: compile for this (default: the model's).")

@@ -30,6 +30,7 @@ class DeviceOptions:
     * ``first_schedule``: the seed of the first of these orders.
     * ``prove``: keep what proofs need of the launches.
     * ``exact``: compute on elements of a ring in place of floats, and keep the launches.
+    * ``debug_on_finding``: stop a launch at its first finding and read commands; implies ``check``.
     * ``force``: simulate even if there is a real GPU.
     """
 
@@ -50,10 +51,11 @@ class DeviceOptions:
     first_schedule: int = 0
     prove: bool = False
     exact: bool = False
+    debug_on_finding: bool = False
     force: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "check", self.check or self.strict or self.schedules > 0)
+        object.__setattr__(self, "check", self.check or self.strict or self.schedules > 0 or self.debug_on_finding)
 
     @property
     def model_key(self) -> str:

@@ -34,6 +34,7 @@ from workbench.programs.child_commands import run_command
 from workbench.programs.device_options import DeviceOptions
 from workbench.programs.targets import SOURCES, TargetKind, kind_of
 from workbench.ptx import LaunchOptions
+from workbench.ptx.options import LaunchDebugger
 
 _OBJECTS = (".c", ".o", ".a")
 Told = Callable[[list[SeenLaunch]], int]
@@ -221,12 +222,13 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
 
     wanted = checked_model(options.arch, options.model)
     seconds = options.seconds_limit
+    debugger = _debugger() if options.debug_on_finding else None
     watch(
         Watch(
             launches, wanted, checks=options.check, trace=options.trace, seconds_limit=seconds, strict=options.strict,
             counts=options.counts, fmad=options.fmad, schedules=options.schedules,
             first_schedule=options.first_schedule, seen=launches.seen if options.prove else None,
-            exact=options.exact,
+            exact=options.exact, debugger=debugger,
         )
     )  # fmt: skip
     simulated_driver(
@@ -238,6 +240,7 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
         launch = LaunchOptions(
             checks=options.check, strict=options.strict, statistics=options.trace, seconds_limit=seconds,
             fmad=options.fmad, schedules=options.schedules, first_schedule=options.first_schedule, exact=options.exact,
+            debugger=debugger,
         )  # fmt: skip
         return SimulatedTriton(wanted, launch, inductor=options.inductor, launches=launches)
 
@@ -248,6 +251,12 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
         attach(torch, start_triton, first_config=options.first_config)
     else:
         when_imported("triton", start_triton)
+
+
+def _debugger() -> LaunchDebugger:
+    from workbench.launch.debug.on_finding import FindingDebugger
+
+    return FindingDebugger()
 
 
 def _run(target: str, arguments: Sequence[str], module: bool, check: bool) -> int:

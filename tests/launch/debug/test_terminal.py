@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sessions
+import torch
 from click.testing import CliRunner
 
 from workbench.cli import main
+from workbench.launch.debug.on_finding import FindingDebugger
 from workbench.launch.debug.terminal import SessionTerminal
 
 SUM = sessions.line_of("sum += expf")
@@ -38,3 +40,15 @@ def test_an_op_is_debugged_from_a_terminal():
     assert "total (%f" in done.output
     done = CliRunner().invoke(main, [*command, "--stop", "nowhere"])
     assert done.exit_code == 2
+
+
+def test_a_launch_with_checks_stops_at_its_first_finding(capsys):
+    y, x = torch.zeros(64), torch.randn(256)
+    kernel, at = sessions.module("faults.cu").stale_tile, FindingDebugger(lambda: ["warps", "back", "quit"])
+    reports = [kernel(1, 64, y, x, 4, checks=True, debugger=at) for _ in range(2)]
+    assert [one.kind for one in reports[0].findings] == [one.kind for one in reports[1].findings]
+    said = capsys.readouterr().out
+    assert said.count("the other side is") == 1
+    assert "FAULT 2 (runs)\nwarp 1" in said
+    assert "(a step back)" in said
+    assert "sum += tile" in said.rsplit("warp 1, lanes", 1)[1]
