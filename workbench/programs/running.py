@@ -97,9 +97,12 @@ def run_program(
         else:
             start_devices(launches, options)
 
+        words = ["workbench", "run", "--debug-on-finding", *(["-m"] if module else []), target, *arguments]
+        inside = "" if command or options.debug_on_finding else shlex.join(words)
+
         def finish(status: int) -> int:
             with stack if told is None else contextlib.nullcontext():  # else it is the parent's
-                return _finish(launches, status, options.check, page, " ".join([target, *arguments]))
+                return _finish(launches, status, options.check, page, " ".join([target, *arguments]), inside)
 
         if command:
             return finish(run_command([target, *arguments]))
@@ -167,12 +170,14 @@ def _program(path: Path, arch: str, words: list[str]) -> Path:
     return compiled_program([path, *files], arch, options)
 
 
-def _finish(launches: children.RunLaunches, status: int, check: bool, page: str | None, title: str) -> int:
+def _finish(
+    launches: children.RunLaunches, status: int, check: bool, page: str | None, title: str, inside: str = ""
+) -> int:  # fmt: skip
     """Print the report and write the page, if asked for, and return the exit status.
 
     Refused launches that the program did not ask about are printed in any case.
     """
-    found = _report(launches) if check else _report_refused(launches, all_of_them=False)
+    found = _report(launches, inside) if check else _report_refused(launches, all_of_them=False)
     status = status or found
     if page is not None:
         from workbench.programs.launch_page import write_page
@@ -323,8 +328,11 @@ def _report_refused(launches: children.RunLaunches, all_of_them: bool) -> int:
     return FOUND if found else 0
 
 
-def _report(launches: children.RunLaunches) -> int:
-    """Print the findings of the checks to stderr, and return the exit status."""
+def _report(launches: children.RunLaunches, command: str = "") -> int:
+    """Print the findings of the checks to stderr, and return the exit status.
+
+    ``command`` is the one that stops the program at its first finding.
+    """
     sys.stdout.flush()
     every = launches.elsewhere()
     elsewhere = [one for one in every if not one.refused]
@@ -360,6 +368,8 @@ def _report(launches: children.RunLaunches) -> int:
     launched = _count(total)
     if found:
         not_run = f", {refused} refused" if refused else ""
+        if command:
+            say(f"workbench: to stop inside: {command}", err=True)
         say(f"workbench: {launched} checked{not_run}, {found} finding{'s' if found != 1 else ''}", err=True)
         return FOUND
     kernels = dict.fromkeys(
