@@ -46,6 +46,7 @@ _LIMIT = (
     metavar="S",
     help="The first of the --schedules, or what --late runs earlier (default: 0, with --late nothing).",
 )
+@click.option("--debug-on-finding", is_flag=True, help="Like --check; stop inside the launch, and read commands.")
 @click.option("--trace", "page", metavar="FILE.html", help="Write a page with every launch, line by line.")
 @click.option("--arch", help=f"{MACHINE_ARCHS_TEXT}: compile for this (default: the model's).")
 @click.option(

@@ -33,6 +33,7 @@ class DeviceOptions:
     * ``exact``: compute on elements of a ring in place of floats, and keep the launches.
     * ``numerics``: follow infinities and NaN to their birth, count what conversions lose, and report both.
     * ``errors``: the same, and compare each float with float64; implies ``numerics``.
+    * ``debug_on_finding``: stop a launch at its first finding and read commands; implies ``check``.
     * ``force``: simulate even if there is a real GPU.
     """
 
@@ -56,10 +57,11 @@ class DeviceOptions:
     exact: bool = False
     numerics: bool = False
     errors: bool = False
+    debug_on_finding: bool = False
     force: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "check", self.check or self.strict or self.schedules > 0)
+        object.__setattr__(self, "check", self.check or self.strict or self.schedules > 0 or self.debug_on_finding)
         object.__setattr__(self, "numerics", self.numerics or self.errors)
 
     @property
