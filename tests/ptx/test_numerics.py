@@ -74,7 +74,7 @@ def test_saturation_is_counted(program):
     assert line.conversions == {"e4m3": (64, 0, 2, 2, 0, 1000.0)}
     report = launched(program.saturated_codes, out, floats(1000, 5, 0), 1)
     assert report
-    assert report.lines[0].conversions == {"e4m3": (64, 0, 0, 0, 0, 250.0)}
+    assert [one.conversions for one in report.lines if one.conversions] == [{"e4m3": (64, 0, 0, 0, 0, 250.0)}]
 
 
 def test_every_format(program):

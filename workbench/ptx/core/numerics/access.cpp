@@ -8,14 +8,15 @@ namespace workbench::ptx::numerics {
 namespace {
 
 // Whether a unit holds an infinity or a NaN. Of 32 bits whose upper half is none, the lower half
-// may be the end of a number: it counts if it is an infinity or a usual NaN of f16.
-bool is_special(const u16* units, u32 unit, u32 count, u16 exponent) {
+// may be the end of a number: it counts if it is an infinity or a usual NaN of sixteen bits, in a
+// kernel with such floats.
+bool is_special(const u16* units, u32 unit, u32 count, const WatchedKernel& kernel) {
   const u16 bits = units[unit];
-  if ((bits & exponent) != exponent) return false;
+  if ((bits & kernel.exponent) != kernel.exponent) return false;
   if (count == 1 || unit % 2) return true;
-  if (exponent == 0x7ff0) return false;
   const u16 size = bits & 0x7fff;
-  return size == 0x7c00 || size == 0x7fff || size == 0x7e00 || size == 0x7f80 || size == 0x7fc0;
+  return kernel.halves &&
+         (size == 0x7c00 || size == 0x7fff || size == 0x7e00 || size == 0x7f80 || size == 0x7fc0);
 }
 
 void describe(Happening& one, const Warp& warp, u32 lane, const Places& places, u64 offset) {
@@ -29,9 +30,13 @@ void read(Log& log, Warp& warp, s32 pc, u32 lane, u32 unit, const Places& places
   const u16 bits = Log::bits_at(warp, unit);
   const u32 parent =
       log.memory(*warp.block, places.of_block).find(places.host[lane] + offset, bits);
-  log.put(warp, unit, log.note(Event::load, pc, parent, [&](Happening& one) {
-    describe(one, warp, lane, places, offset);
-  }));
+  // The address of a float, whose upper end the unit is.
+  const u64 start = watched(warp).halves || offset % 4 == 0 ? offset : offset - kUnit;
+  log.put(warp, unit,
+          log.note(
+              Event::load, pc, parent,
+              [&](Happening& one) { describe(one, warp, lane, places, start); },
+              parent ? 0 : places.address[lane] + start));
 }
 
 struct Load {
@@ -49,13 +54,10 @@ struct Load {
       const Slot slot = in.access.data[i];
       if (slot == kNoSlot) continue;
       const u16* const bits = at<const u16>(registers, slot);
-      u16 any = 0;
-      for (u32 unit = 0; unit < units * kLanes; ++unit)
-        any |= (bits[unit] & kernel.exponent) == kernel.exponent;
-      if (!any) continue;
+      if (!any_unit(registers + slot, units, kernel.exponent)) continue;
       PTX_FOR_EACH_LANE (lane, mask)
         for (u32 unit = 0; unit < filled; ++unit) {
-          if (!is_special(bits + lane * units, unit, filled, kernel.exponent)) continue;
+          if (!is_special(bits + lane * units, unit, filled, kernel)) continue;
           if (!found)
             find_places(registers, in.address, offset, in.flags, mask, warp, site.space, bytes,
                         places);
@@ -122,7 +124,7 @@ struct LoadMatrix {
       const u16* const bits = at<const u16>(registers, in.access.data[matrix]);
       PTX_FOR_EACH_LANE (lane, mask)
         for (u32 half = 0; half < 2; ++half) {
-          if (!is_special(bits + 2 * lane, half, 2, kernel.exponent)) continue;
+          if (!is_special(bits + 2 * lane, half, 2, kernel)) continue;
           if (!found) find();
           found = true;
           const u32 row = Transposed ? lane % 4 * 2 + half : lane / 4;

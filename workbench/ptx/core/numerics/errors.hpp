@@ -26,6 +26,8 @@ std::optional<Handlers> shadowed_movement(const TableEntry& entry, const Site& s
                                           ShadowSite& shadow);
 std::optional<Handlers> shadowed_access(const TableEntry& entry, const Site& site,
                                         ShadowSite& shadow);
+std::optional<Handlers> shadowed_code(const TableEntry& entry, const Site& site,
+                                      ShadowSite& shadow);
 std::optional<Handlers> shadowed_product(const TableEntry& entry, const Site& site);
 
 }  // namespace workbench::ptx::numerics

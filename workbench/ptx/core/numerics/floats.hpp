@@ -55,26 +55,43 @@ inline u32 unit_of(Slot slot, Type type, u32 lane, u32 part) {
   return (slot + (lane * type.parts + part + 1) * type.float_bytes()) / kUnit - 1;
 }
 
-template <class Word, Word Exponent>
-inline bool any_exponent(const u8* lanes, u32 count) {
+template <class Word, Word Exponent, u32 Parts = 1>
+inline bool any_exponent(const u8* lanes) {
   const Word* const words = reinterpret_cast<const Word*>(lanes);
   Word found = 0;
-  for (u32 i = 0; i < count; ++i)
+  for (u32 i = 0; i < kLanes * Parts; ++i)
     found = static_cast<Word>(found | ((words[i] & Exponent) == Exponent ? 1 : 0));
   return found;
 }
 
 // Whether some lane holds an infinity or a NaN, active or not.
 inline bool any_special(const u8* lanes, Type type) {
-  const u32 count = kLanes * u32{type.parts};
+  const bool pair = type.parts == 2;
   switch (type.format) {
-    case Float::f16: return any_exponent<u16, 0x7c00>(lanes, count);
-    case Float::bf16: return any_exponent<u16, 0x7f80>(lanes, count);
-    case Float::f32: return any_exponent<u32, 0x7f800000>(lanes, count);
-    case Float::f64: return any_exponent<u64, 0x7ff0000000000000>(lanes, count);
+    case Float::f16:
+      return pair ? any_exponent<u16, 0x7c00, 2>(lanes) : any_exponent<u16, 0x7c00>(lanes);
+    case Float::bf16:
+      return pair ? any_exponent<u16, 0x7f80, 2>(lanes) : any_exponent<u16, 0x7f80>(lanes);
+    case Float::f32:
+      return pair ? any_exponent<u32, 0x7f800000, 2>(lanes) : any_exponent<u32, 0x7f800000>(lanes);
+    case Float::f64: return any_exponent<u64, 0x7ff0000000000000>(lanes);
     case Float::none: break;
   }
   return false;
+}
+
+// Whether some unit of so many in each lane has these bits, which an infinity and a NaN have.
+inline bool any_unit(const u8* lanes, u32 units, u16 exponent) {
+  const auto any = [&]<u32 Units>(std::integral_constant<u32, Units>) {
+    const u16* const all = reinterpret_cast<const u16*>(lanes);
+    u16 found = 0;
+    for (u32 i = 0; i < kLanes * Units; ++i)
+      found = static_cast<u16>(found | ((all[i] & exponent) == exponent ? 1 : 0));
+    return found != 0;
+  };
+  return units == 1   ? any(std::integral_constant<u32, 1>{})
+         : units == 2 ? any(std::integral_constant<u32, 2>{})
+                      : any(std::integral_constant<u32, 4>{});
 }
 
 }  // namespace workbench::ptx::numerics

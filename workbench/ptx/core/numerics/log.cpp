@@ -23,7 +23,7 @@ void Log::begin(std::size_t instructions, std::size_t register_bytes) {
   tallies_.assign(instructions, {});
   lasts_.assign(instructions, {});
   register_bytes_ = register_bytes;
-  blocks_.clear(), registers_.clear();
+  blocks_.clear(), registers_.clear(), inputs_.clear();
   last_ = nullptr, last_origins_ = nullptr;
   errors_.assign(follows_errors ? instructions : 0, {});
   register_shadows_.clear();

@@ -120,12 +120,14 @@ class Log {
   MemoryShadows& shadows(const Block& block, bool of_block);
 
   // Returns the event of an instruction whose operand has the event `parent`, and counts a lane. A
-  // new one is described by `describe`. Of a loop, the first round stands for all.
+  // new one is described by `describe`. Of a loop, the first round stands for all. `input`: the
+  // address of a load without a parent; the first ones have events of their own.
   template <class F>
-  u32 note(Event event, s32 pc, u32 parent, F describe) {
+  u32 note(Event event, s32 pc, u32 parent, F describe, u64 input = 0) {
     Last& last = lasts_[static_cast<std::size_t>(pc)];
-    if (!last.id || last.parent != parent || last.event != event)
-      last = {parent, event, find_event(event, pc, parent)};
+    const bool separate = input && inputs_.size() < kMostInputs;
+    if (separate || !last.id || last.parent != parent || last.event != event)
+      last = {parent, event, separate ? inputs_[input] : find_event(event, pc, parent)};
     if (!last.id) {
       if (events_.size() >= kMost) return parent;
       last.id = static_cast<u32>(events_.size());
@@ -134,6 +136,7 @@ class Log {
       describe(made);
       events_.push_back(made);
       known_[key(event, pc, parent)] = last.id;
+      if (separate) inputs_[input] = last.id;
     }
     events_[last.id].count += 1;
     return last.id;
@@ -145,7 +148,7 @@ class Log {
   }
 
  private:
-  static constexpr std::size_t kMost = 1 << 16;
+  static constexpr std::size_t kMost = 1 << 16, kMostInputs = 256;
   struct Last {
     u32 parent = 0;
     Event event = Event::nan;
@@ -173,6 +176,7 @@ class Log {
   // Of the current launch.
   std::vector<Tallies> tallies_;
   std::vector<Last> lasts_;
+  std::unordered_map<u64, u32> inputs_;
   std::size_t register_bytes_ = 0;
   std::unordered_map<const Block*, OfBlock> blocks_;
   std::unordered_map<const u8*, RegisterOrigins> registers_;

@@ -32,9 +32,7 @@ struct Movement {
     u32 events[4 * kLanes];
     for (const Slot slot : site.results) {
       const u16* const bits = at<const u16>(registers, slot);
-      bool any = false;
-      for (u32 i = 0; i < units * kLanes; ++i) any |= is_special(bits[i], kernel.exponent);
-      if (!any) continue;
+      if (!any_unit(registers + slot, units, kernel.exponent)) continue;
       PTX_FOR_EACH_LANE (lane, mask)
         for (u32 i = lane * units; i < (lane + 1) * units; ++i)
           events[i] = is_special(bits[i], kernel.exponent)

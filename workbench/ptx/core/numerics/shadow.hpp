@@ -24,6 +24,8 @@ struct Shadows {
 struct RegisterShadows {
   Shadows<u32> singles;
   Shadows<u16> halves;
+  // Of two codes of eight bits and less that share sixteen bits; empty in kernels without any.
+  Shadows<u16> codes[2];
 };
 
 // Of memory, by the address in this process.

@@ -65,11 +65,34 @@ void put(MemoryShadows& memory, u8* to, const RegisterShadows& shadows, const u8
   }
 }
 
+// Takes the shadows of registers away, which a load has filled.
+void forget(RegisterShadows& shadows, const u8* registers, const Instruction& in, u32 mask,
+            const Site& site) {
+  for (u32 i = 0; i < in.elements; ++i) {
+    const Slot slot = in.access.data[i];
+    if (slot == kNoSlot) continue;
+    const auto invert = [&]<class Bits>(Shadows<Bits>& all) {
+      const Bits* const bits = reinterpret_cast<const Bits*>(registers + slot);
+      const u32 in_lane = site.register_bytes / static_cast<u32>(sizeof(Bits));
+      Bits* const kept = all.bits.data() + slot / sizeof(Bits);
+      for (u32 at = 0; at < kLanes * in_lane; ++at)
+        kept[at] = mask >> at / in_lane & 1 ? static_cast<Bits>(~bits[at]) : kept[at];
+    };
+    if (site.register_bytes >= 4) invert(shadows.singles);
+    invert(shadows.halves);
+  }
+}
+
 struct ShadowedLoad {
   static void run(u8* registers, const Instruction& in, u32 mask, Warp& warp,
                   const WatchedKernel& kernel, const Site& site, const ShadowSite&,
                   Handler original) {
     Log& log = *kernel.log;
+    const bool of_block = site.space == Site::shared || site.space == Site::local;
+    if (site.space != Site::generic && log.shadows(*warp.block, of_block).empty()) {
+      original(registers, in, mask, warp);
+      return forget(log.shadows(warp), registers, in, mask, site);
+    }
     Places places;
     find_places(registers, in.address, static_cast<u64>(in.offset), in.flags, mask, warp,
                 site.space, site.memory_bytes * in.elements, places);

@@ -76,19 +76,27 @@ void compute(Operation operation, s64 signs, u32 count, const f64* a, const f64*
 }
 
 f64 relative(f64 value, f64 shadow) {
-  const f64 difference = std::fabs(value - shadow), size = std::fabs(shadow);
-  return difference == 0 ? 0 : difference < size ? difference / size : 1;
+  return std::min(std::fabs(value - shadow) / std::max(std::fabs(shadow), 1e-300), 1.0);
 }
 
-// The size of each operand's error in the result, up to a common factor.
-void weigh(Operation operation, u32 sources, const Lanes* operands, u32 i, f64* weights) {
-  for (u32 s = 0; s < sources; ++s)
-    weights[s] = std::fabs(operands[s].value[i] - operands[s].shadow[i]);
-  if (operation == Operation::fma || operation == Operation::contract) {
-    weights[0] *= std::fabs(operands[1].shadow[i]), weights[1] *= std::fabs(operands[0].shadow[i]);
-  } else if (operation == Operation::mul || operation == Operation::div) {
-    for (u32 s = 0; s < sources; ++s)
-      weights[s] = relative(operands[s].value[i], operands[s].shadow[i]);
+// Blames the operand whose error has the largest part in each result.
+void pass_blame(Operation operation, u32 sources, u32 count, const Lanes* operands, u32* blame) {
+  alignas(64) f64 most[Lanes::kMost];
+  std::fill_n(most, count, 0.0), std::fill_n(blame, count, 0u);
+  const bool fused = operation == Operation::fma || operation == Operation::contract;
+  const bool factors = operation == Operation::mul || operation == Operation::div;
+  for (u32 s = 0; s < sources; ++s) {
+    const Lanes& one = operands[s];
+    // A factor's error counts as often as the other factor is large.
+    const bool weighed = (fused && s < 2) || factors;
+    const f64* const other = weighed ? operands[1 - s].shadow : nullptr;
+#pragma GCC ivdep
+    for (u32 i = 0; i < count; ++i) {
+      f64 weight = std::fabs(one.value[i] - one.shadow[i]);
+      if (weighed) weight *= std::fabs(other[i]);
+      blame[i] = weight > most[i] ? one.blame[i] : blame[i];
+      most[i] = weight > most[i] ? weight : most[i];
+    }
   }
 }
 
@@ -127,24 +135,16 @@ struct ShadowedArithmetic {
       std::copy_n(expected, count, results.shadow);
     else
       compute(operation, in.immediate, count, a.shadow, b.shadow, c.shadow, results.shadow);
-    for (u32 i = 0; i < count; ++i) {
-      if (how.saturates) {
-        results.shadow[i] = std::clamp(results.shadow[i], 0.0, 1.0);
+    std::fill_n(results.blame, count, 0u);
+    if (how.saturates)
+      for (u32 i = 0; i < count; ++i)
+        results.shadow[i] = std::clamp(results.shadow[i], 0.0, 1.0),
         expected[i] = std::clamp(expected[i], 0.0, 1.0);
-      }
-      if (how.positive) {
-        results.shadow[i] = std::max(results.shadow[i], 0.0);
+    if (how.positive)
+      for (u32 i = 0; i < count; ++i)
+        results.shadow[i] = std::max(results.shadow[i], 0.0),
         expected[i] = std::max(expected[i], 0.0);
-      }
-      results.blame[i] = 0;
-    }
-    if (!exact)
-      for (u32 i = 0; i < count; ++i) {
-        f64 weights[3], most = 0;
-        weigh(operation, how.sources, operands, i, weights);
-        for (u32 s = 0; s < how.sources; ++s)
-          if (weights[s] > most) most = weights[s], results.blame[i] = operands[s].blame[i];
-      }
+    if (!exact) pass_blame(operation, how.sources, count, operands, results.blame);
     add_errors(kernel.log->errors(warp.block->pc_of(in)), kernel.log->blame(warp.block->pc_of(in)),
                mask, site.result, results, expected, incoming);
     write_lanes(shadows, registers, site.destination, site.result, mask, results);
@@ -235,28 +235,50 @@ void write_lanes(RegisterShadows& shadows, const u8* registers, Slot slot, Type 
 
 void add_errors(Errors& errors, u32 pc, u32 mask, Type type, Lanes& results, const f64* expected,
                 const f64* incoming) {
-  f64 added_sum = 0, inherited_sum = 0, total_sum = 0, incoming_sum = 0;
-  const auto ratio = [](f64 difference, f64 size) {
-    return difference == 0 ? 0.0 : difference < size ? difference / size : 1.0;
-  };
-  PTX_FOR_EACH_LANE (lane, mask)
-    for (u32 i = lane * type.parts; i < (lane + 1) * type.parts; ++i) {
-      const f64 value = results.value[i], shadow = results.shadow[i], size = std::fabs(shadow);
-      if (!std::isfinite(value) || !std::isfinite(shadow)) continue;
-      const f64 by_line = std::fabs(value - expected[i]), before = std::fabs(expected[i] - shadow);
-      if (by_line > before || !results.blame[i])
-        results.blame[i] = by_line > 0 ? pc : results.blame[i];
-      const f64 added = ratio(by_line, size), inherited = ratio(before, size),
-                total = ratio(std::fabs(value - shadow), size);
-      added_sum += added * added, inherited_sum += inherited * inherited;
-      total_sum += total * total, incoming_sum += incoming[i] * incoming[i];
-      errors.most_added = std::max(errors.most_added, added);
-      errors.most_inherited = std::max(errors.most_inherited, inherited);
-      errors.most_total = std::max(errors.most_total, total);
-      errors.numbers += 1;
-    }
-  errors.added += added_sum, errors.inherited += inherited_sum;
-  errors.total += total_sum, errors.incoming += incoming_sum;
+  constexpr f64 kLargest = 1.7e308;
+  constexpr u32 kSums = 5;
+  const u32 count = kLanes * type.parts;
+  f64 sums[kSums] = {};
+  alignas(64) f64 counted[Lanes::kMost];
+  for (u32 i = 0; i < count; ++i) counted[i] = mask >> i / type.parts & 1;
+#pragma GCC ivdep
+  for (u32 i = 0; i < count; ++i) {
+    const f64 value = results.value[i], shadow = results.shadow[i], size = std::fabs(shadow);
+    const f64 finite = std::fabs(value) < kLargest && size < kLargest ? counted[i] : 0;
+    counted[i] = finite;
+    results.blame[i] = std::fabs(value - expected[i]) > std::fabs(expected[i] - shadow) ||
+                               (!results.blame[i] && value != expected[i])
+                           ? pc
+                           : results.blame[i];
+  }
+  alignas(64) f64 added[Lanes::kMost], inherited[Lanes::kMost], total[Lanes::kMost];
+#pragma GCC ivdep
+  for (u32 i = 0; i < count; ++i) {
+    const f64 value = results.value[i], shadow = results.shadow[i], size = std::fabs(shadow);
+    // Where the shadow is 0, any difference counts as 1.
+    const f64 inverse = counted[i] != 0 ? 1 / std::max(size, 1e-300) : 0;
+    const f64 by_line = counted[i] != 0 ? std::fabs(value - expected[i]) : 0,
+              before = counted[i] != 0 ? std::fabs(expected[i] - shadow) : 0,
+              both = counted[i] != 0 ? std::fabs(value - shadow) : 0;
+    added[i] = std::min(by_line * inverse, 1.0);
+    inherited[i] = std::min(before * inverse, 1.0);
+    total[i] = std::min(both * inverse, 1.0);
+  }
+  f64 most_added = 0, most_inherited = 0, most_total = 0;
+  for (u32 i = 0; i < count; ++i) {
+    sums[0] += added[i] * added[i], sums[1] += inherited[i] * inherited[i];
+    sums[2] += counted[i] * incoming[i] * incoming[i], sums[3] += total[i] * total[i];
+    sums[4] += counted[i];
+    most_added = std::max(most_added, added[i]);
+    most_inherited = std::max(most_inherited, inherited[i]);
+    most_total = std::max(most_total, total[i]);
+  }
+  errors.added += sums[0], errors.inherited += sums[1];
+  errors.incoming += sums[2], errors.total += sums[3];
+  errors.numbers += static_cast<u64>(sums[4]);
+  errors.most_added = std::max(errors.most_added, most_added);
+  errors.most_inherited = std::max(errors.most_inherited, most_inherited);
+  errors.most_total = std::max(errors.most_total, most_total);
 }
 
 std::optional<Handlers> shadowed_arithmetic(const TableEntry& entry, const Kernel& kernel,

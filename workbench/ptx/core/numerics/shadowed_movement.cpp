@@ -20,6 +20,8 @@ void copy_bytes(RegisterShadows& shadows, u32 from, u32 to, u32 bytes) {
   };
   if (bytes >= 4) copy(shadows.singles);
   copy(shadows.halves);
+  for (Shadows<u16>& codes : shadows.codes)
+    if (!codes.bits.empty()) copy(codes);
 }
 
 // All lanes of a register.
@@ -33,6 +35,8 @@ void copy_register(RegisterShadows& shadows, Slot from, Slot to, u32 bytes) {
   };
   if (bytes >= 4) copy(shadows.singles);
   copy(shadows.halves);
+  for (Shadows<u16>& codes : shadows.codes)
+    if (!codes.bits.empty()) copy(codes);
 }
 
 // The shadow of sixteen bits among one lane's sources; null if none has it.

@@ -37,13 +37,15 @@ std::vector<std::string> words_of(const std::string& name) {
 void watch(WatchedKernel& kernel, const std::vector<const TableEntry*>& entries, Log& log) {
   kernel.log = &log;
   kernel.sites.resize(kernel.code.size());
-  bool halves = false, singles = false;
+  bool halves = false, singles = false, brains = false;
   for (const TableEntry* const entry : entries)
     for (const std::string& word : words_of(entry->name)) {
       halves |= word.starts_with("f16") || word.starts_with("e4m3") || word.starts_with("e2m1");
-      singles |= word.starts_with("f32") || word.starts_with("bf16") || word == "tf32";
+      singles |= word.starts_with("f32") || word == "tf32";
+      brains |= word.starts_with("bf16");
     }
-  kernel.exponent = halves ? 0x7c00 : singles ? 0x7f80 : 0x7ff0;
+  kernel.halves = halves || brains;
+  kernel.exponent = halves ? 0x7c00 : singles || brains ? 0x7f80 : 0x7ff0;
   for (std::size_t i = 0; i < kernel.code.size(); ++i) {
     Instruction& in = kernel.code[i];
     const TableEntry& entry = *entries[i];
@@ -79,6 +81,7 @@ void follow_errors(WatchedKernel& kernel, const std::vector<const TableEntry*>& 
     std::optional<Handlers> found = shadowed_product(*entries[i], site);
     if (!found) found = shadowed_access(*entries[i], site, shadow);
     if (!found) found = shadowed_movement(*entries[i], site, shadow);
+    if (!found) found = shadowed_code(*entries[i], site, shadow);
     if (!found) found = shadowed_arithmetic(*entries[i], kernel, site, shadow);
     if (!found) continue;
     shadow.original = Handlers(in.run, in.run_observed);

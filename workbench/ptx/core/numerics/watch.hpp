@@ -66,6 +66,7 @@ struct WatchedKernel : Kernel {
   std::vector<Site> sites;  // by instruction
   std::vector<ShadowSite> shadow_sites;
   Log* log = nullptr;
+  bool halves = false;    // it computes with floats of sixteen bits
   u16 exponent = 0x7f80;  // the bits that all ones mean an infinity or a NaN in a unit
 };
 
