@@ -48,14 +48,16 @@ class BlockScaled(NamedTuple):
             return torch.exp2(codes.double() - 127)
         return codes.view(torch.float8_e4m3fn).double()
 
+    def code_values(self) -> torch.Tensor:
+        """Return what the codes stand for without their scales, ``[rows, K]`` float64."""
+        if self.kind == "mxfp8":
+            return self.codes.view(torch.float8_e4m3fn).double()
+        codes = torch.stack([self.codes & 15, self.codes >> 4], -1).flatten(1).long()
+        return torch.where(codes >= 8, -1.0, 1.0) * _E2M1[codes & 7]
+
     def values(self) -> torch.Tensor:
         """Return the matrix that the codes and scales stand for, ``[rows, K]`` float64."""
-        if self.kind == "mxfp8":
-            elements = self.codes.view(torch.float8_e4m3fn).double()
-        else:
-            codes = torch.stack([self.codes & 15, self.codes >> 4], -1).flatten(1).long()
-            elements = torch.where(codes >= 8, -1.0, 1.0) * _E2M1[codes & 7]
-        return elements * self.scale_values().repeat_interleave(FORMATS[self.kind].group, 1)
+        return self.code_values() * self.scale_values().repeat_interleave(FORMATS[self.kind].group, 1)
 
 
 @functools.cache

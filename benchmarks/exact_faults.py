@@ -27,21 +27,11 @@ from typing import Any
 import torch
 
 from workbench import ops
-from workbench.analysis.exact import (
-    ExactAnswer,
-    NoExactRule,
-    RingTensor,
-    agreement,
-    elements,
-    opcodes_of,
-    part_of,
-    raw,
-    roundings_of,
-)
-from workbench.errors import KernelFault, KernelTimeout, UnsupportedInstructionError, WorkbenchError
-from workbench.judge.exact import Sides
+from workbench.analysis.exact import ExactAnswer, RingTensor, Side, compared, elements, raw
+from workbench.errors import KernelFault, KernelTimeout, UnsupportedInstructionError
 from workbench.launch.sim import Simulator, machine_kernel
 from workbench.ops.declared.contract import TOLERANCE
+from workbench.ops.exact_runs import reference_side
 from workbench.ops.variant import TorchVariant
 from workbench.ptx import PtxSyntaxError
 from workbench.toolchain import compile_cuda_module
@@ -97,22 +87,20 @@ class Subject:
 
     def answer(self, original: str = "", changed: str = "") -> ExactAnswer:
         """Return the answer of exact comparison."""
-        devices: list[Changed] = []
 
-        def draws() -> Iterator[tuple[Results, Results]]:
-            for seed in range(3):
-                devices.append(Changed(original, changed, exact=True))
-                found = self.run(seed, devices[-1])
-                wanted, _ = self.wanted(seed)
-                yield {name: elements(found[name]) for name in wanted}, wanted
+        def wanted(seed: int, _: Results, side: Side) -> Results:
+            results, used = self.wanted(seed)
+            side.operators |= used
+            return results
 
-        try:
-            first = next(looks := draws())
-            opcodes = opcodes_of([machine_kernel(kernel) for kernel in devices[0].kernels])
-            part = part_of(opcodes, self.wanted(0)[1])
-            return agreement(itertools.chain([first], looks), part, roundings_of(opcodes))
-        except (NoExactRule, WorkbenchError) as error:
-            return ExactAnswer.without(str(error))
+        def launched(seed: int, _: Results, side: Side) -> Results:
+            device = Changed(original, changed, exact=True)
+            found = self.run(seed, device)
+            side.take_kernels([machine_kernel(kernel) for kernel in device.kernels])
+            return {name: elements(found[name]) for name in reference.draw(seed)}
+
+        reference = Side(wanted)
+        return compared(reference, Side(launched))
 
 
 @dataclass(frozen=True)
@@ -193,8 +181,9 @@ class OpKernel(Subject):
 @functools.cache
 def _formula(op: str, case: Any, config: tuple, seed: int) -> tuple[Results, set[str]]:
     formula = next(one for one in ops.get(op).variants if isinstance(one, TorchVariant))
-    other, used = case.override(seed=seed), set[str]()
-    return Sides(lambda *_: {}, [], other.problem(dict(config)), formula).reference(other, used), used
+    other = case.override(seed=seed)
+    side = reference_side(lambda _: other, formula, dict(config))
+    return side.draw(0), side.operators
 
 
 # ---- faults in sources

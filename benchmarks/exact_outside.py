@@ -3,8 +3,10 @@
     python -m benchmarks.exact_outside FOLDER
 
 FOLDER has clones of llm.c (https://github.com/karpathy/llm.c), Liger-Kernel
-(https://github.com/linkedin/Liger-Kernel) and KernelBenchLeaderboard
-(https://github.com/anneouyang/KernelBenchLeaderboard), under these names. The kernels after Triton's tutorials are
+(https://github.com/linkedin/Liger-Kernel), KernelBenchLeaderboard
+(https://github.com/anneouyang/KernelBenchLeaderboard) and flash-attention
+(https://github.com/Dao-AILab/flash-attention), under these names; the last one is compiled by nvcc with the headers of
+``pip install --no-deps nvidia-cutlass``. The kernels after Triton's tutorials are
 those of ``tests/driver/triton_programs``. Each kernel is launched as it stands, on small inputs, and compared on two
 draws or three. CUDA C++ is compiled with --use_fast_math, as llm.c's files say and as exact comparison needs.
 """
@@ -21,36 +23,20 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from workbench.analysis.exact import (
-    ExactAnswer,
-    ExactNames,
-    Part,
-    Programs,
-    RingTensor,
-    agreement,
-    constants_of,
-    elements,
-    explained,
-    opcodes_of,
-    part_of,
-    raw,
-    roundings_of,
-    unseen_by,
-)
-from workbench.base.busy import OwnDeadline
+from workbench.analysis.exact import ExactAnswer, Side, as_floats, compared, elements, raw, ringed
 from workbench.errors import WorkbenchError
 from workbench.launch.sim import Simulator, machine_kernel
 from workbench.toolchain import compile_cuda_module
 from workbench.toolchain.triton_aot import compile_triton
 
-_SOLUTIONS = "KernelBenchLeaderboard"
+_SOLUTIONS, _FLASH_ATTENTION = "KernelBenchLeaderboard", "flash-attention"
 TUTORIALS = Path(__file__).resolve().parents[1] / "tests" / "driver" / "triton_programs"
 Tensors = Mapping[str, torch.Tensor]
 _TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.int32: "*i32"}
@@ -66,7 +52,7 @@ class Outside:
         outputs: shapes of the tensors that it writes, ``out`` first, which is compared.
         launches: grid, block and arguments of each kernel; an argument is a tensor's name or a number.
         reference: function of the inputs in torch.
-        constants: constexprs of a Triton kernel.
+        constants: constexprs of a Triton kernel, macros of FlashAttention's.
         shared_bytes: dynamic shared memory of a kernel in CUDA C++.
         dtype: dtype of inputs and outputs.
     """
@@ -85,6 +71,8 @@ class Outside:
     def kernels(self, folder: Path) -> list[Any]:
         """Return the compiled kernels."""
         path = (TUTORIALS if self.origin == "Triton's tutorials" else folder / self.origin) / self.file
+        if self.origin == _FLASH_ATTENTION:
+            return [_flash_attention(path, self.constants)]
         if path.suffix == ".cu" or self.origin == _SOLUTIONS:
             found = compile_cuda_module(_device_code(path, self.names), arch="sm_80", options=("--use_fast_math",))
             return [found.kernels[name] for name in self.names]
@@ -112,44 +100,29 @@ class Outside:
     def answer(self, folder: Path) -> ExactAnswer:
         """Return the answer of exact comparison."""
         try:
-            kernels, used = self.kernels(folder), set[str]()
-            opcodes = opcodes_of([machine_kernel(kernel) for kernel in kernels])
-            self._wanted(0, used)
-            part = part_of(opcodes, used)
-            found = agreement(self._draws(kernels), part, roundings_of(opcodes))
-            if found.same is False:
-                found = self._explained(kernels, part, found)
-            return replace(found, unseen=unseen_by(used))
+            kernels = self.kernels(folder)
         except WorkbenchError as error:
-            return ExactAnswer.without(str(error).partition("no answer of exact comparison: ")[2] or str(error))
+            return ExactAnswer.without(str(error))
 
-    def _explained(self, kernels: Sequence[Any], part: Part, found: ExactAnswer) -> ExactAnswer:
-        """Return the answer with the words for a difference, as the judge gives it."""
-        programs = Programs(
-            lambda given: self._found(kernels, given),
-            lambda given: {"out": raw(self.reference(*(given[name] for name in self.inputs)))}, 300, OwnDeadline(30),
-        )  # fmt: skip
-        draws = [{name: self._tensors(seed)[name] for name in self.inputs} for seed in range(3)]
-        constants = [number for kernel in kernels for number in constants_of(kernel.ptx)]
-        explanation = explained(programs, draws, part, ExactNames(constants))
-        if explanation.rounded:
-            return replace(found, same=True, reason=explanation.rounded)
-        return replace(found, reason=f"{found.reason}; {'; '.join(explanation.lines)}")
+        def inputs(number: int) -> Tensors:
+            return {name: self._tensors(number)[name] for name in self.inputs}
 
-    def _wanted(self, seed: int, used: set[str]) -> torch.Tensor:
-        tensors = self._tensors(seed)
-        return raw(self.reference(*(RingTensor.of(tensors[name], used) for name in self.inputs)))
+        def wanted(number: int, given: Tensors, side: Side) -> Tensors:
+            known = {**inputs(number), **given}
+            return {"out": raw(self.reference(*(ringed(one, side.operators) for one in known.values())))}
+
+        def found(number: int, given: Tensors, side: Side) -> Tensors:
+            side.take_kernels([machine_kernel(one) for one in kernels])
+            return self._found(kernels, {**self._tensors(number), **given})
+
+        return compared(Side(wanted, inputs, called="the reference"), Side(found, inputs), seconds=30)
 
     def _found(self, kernels: Sequence[Any], given: Tensors) -> Tensors:
-        tensors = {**self._tensors(0), **{name: one.clone() for name, one in given.items()}}
+        tensors = {name: as_floats(one).clone() for name, one in given.items()}
         for kernel, (grid, block, arguments) in zip(kernels, self.launches, strict=True):
             passed = [tensors[one] if isinstance(one, str) else one for one in arguments]
             Simulator().launch(kernel, grid, block, passed, shared_bytes=self.shared_bytes, exact=True)
         return {"out": elements(tensors["out"])}
-
-    def _draws(self, kernels: Sequence[Any]) -> Iterator[tuple[Tensors, Tensors]]:
-        for seed in range(3):
-            yield self._found(kernels, self._tensors(seed)), {"out": self._wanted(seed, set())}
 
 
 # ---- reading the files
@@ -189,6 +162,41 @@ def _cuda_functions(text: str) -> Iterator[str]:
         end = text.index("\n}", body) + 2
         if not re.search("vec_at|warpReduceSum", text[match.start() : body]):
             yield text[match.start() : end] + ";" * (match[1] == "struct")
+
+
+_FLASH_ATTENTION_2 = """
+    #define FLASHATTENTION_DISABLE_DROPOUT
+    #include "flash.h"
+    #include "flash_fwd_kernel.h"
+    using Traits = Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, cutlass::half_t>;
+    extern "C" __global__ void forward(void* q, void* k, void* v, void* o, void* lse, int heads, int length,
+                                       float scale) {
+      flash::Flash_fwd_params p{};
+      p.q_ptr = q, p.k_ptr = k, p.v_ptr = v, p.o_ptr = o, p.softmax_lse_ptr = lse;
+      p.q_row_stride = p.k_row_stride = p.v_row_stride = p.o_row_stride = heads * 64;
+      p.q_batch_stride = p.k_batch_stride = p.v_batch_stride = p.o_batch_stride = heads * 64 * length;
+      p.q_head_stride = p.k_head_stride = p.v_head_stride = p.o_head_stride = 64;
+      p.b = gridDim.y, p.h = p.h_k = heads, p.h_h_k_ratio = 1;
+      p.seqlen_q = p.seqlen_k = length, p.d = p.d_rounded = 64;
+      p.seqlen_q_rounded = p.seqlen_k_rounded = (length + 127) / 128 * 128;
+      p.scale_softmax = scale, p.scale_softmax_log2 = scale * 1.4426950408889634f;
+      p.window_size_left = -1, p.window_size_right = CAUSAL ? 0 : -1, p.is_causal = CAUSAL;
+      flash::compute_attn<Traits, false, CAUSAL, false, false, false, true, false, false>(p);
+    }
+"""
+
+
+def _flash_attention(path: Path, macros: Mapping[str, int]) -> Any:
+    """Return FlashAttention-2's forward kernel of head size 64, whose parameters the host code would fill in."""
+    cutlass = importlib.util.find_spec("cutlass_library")
+    if cutlass is None or not cutlass.submodule_search_locations:
+        raise WorkbenchError("there are no headers of CUTLASS: python -m pip install --no-deps nvidia-cutlass.")
+    headers = Path(cutlass.submodule_search_locations[0]) / "source" / "include"
+    options = ("-std=c++17", "--use_fast_math", "--expt-relaxed-constexpr", "--expt-extended-lambda", "-w")
+    found = compile_cuda_module(
+        _FLASH_ATTENTION_2, compiler="nvcc", macros=macros, include_dirs=[path, headers], options=options
+    )
+    return found.kernels["forward"]
 
 
 @functools.cache
@@ -440,6 +448,24 @@ def liger() -> Iterator[Outside]:
     )  # fmt: skip
 
 
+def flash_attention() -> Iterator[Outside]:
+    """Yield the forward kernel of FlashAttention-2, with a causal mask and without."""
+    length = 200  # two tiles, of which the second is not full
+    shape = (1, length, HEADS, 64)
+    for causal in (1, 0):
+        yield Outside(
+            _FLASH_ATTENTION, "csrc/flash_attn/src", [f"forward, {'causal' if causal else 'all tokens'}"],
+            dict.fromkeys("qkv", shape), {"out": shape, "lse": (2, HEADS, length)},  # which is of f32
+            [((2, 1, HEADS), 128, ("q", "k", "v", "out", "lse", HEADS, length, 64**-0.5))],
+            functools.partial(_attention_by_tokens, causal), {"CAUSAL": causal}, 48 << 10, torch.float16,
+        )  # fmt: skip
+
+
+def _attention_by_tokens(causal: int, q: Any, k: Any, v: Any) -> Any:
+    q, k, v = (one.transpose(1, 2) for one in (q, k, v))
+    return functional.scaled_dot_product_attention(q, k, v, is_causal=bool(causal)).transpose(1, 2)
+
+
 def solutions() -> Iterator[Outside]:
     """Yield ten solutions of KernelBench by language models: the first of their kinds in order of the files' names.
 
@@ -487,13 +513,16 @@ def main() -> None:
     """Print the answer for each kernel, and the counts by project."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", help="a project: its folder's name, or 'Triton's tutorials'")
     options = parser.parse_args()
     counts: Counter[tuple[str, str]] = Counter()
-    for one in (*tutorials(), *llm_c(), *liger(), *solutions()):
+    for one in (*tutorials(), *llm_c(), *liger(), *solutions(), *flash_attention()):
+        if options.only not in (None, one.origin):
+            continue
         found = one.answer(options.folder)
         word = {True: "the same", False: "differs", None: "no answer"}[found.same]
         counts[one.origin, word] += 1
-        print(f"{one.origin}, {', '.join(one.names)}: {found}", flush=True)
+        print("\n    ".join([f"{one.origin}, {', '.join(one.names)}: {found}", *found.difference]), flush=True)
     for (origin, word), count in counts.items():
         print(f"{origin}: {word} {count}")
 

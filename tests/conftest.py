@@ -9,6 +9,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import durations
 import pytest
+import warm
 from sampling import mark_sampled
 from simulated_gpu.plugin import SimulatedGpu
 
@@ -43,12 +45,17 @@ def pytest_configure(config: pytest.Config) -> None:
     ):  # pytest-xdist's workers and nbval's kernels inherit the environment
         if getattr(config.option, "numprocesses", None):
             os.environ.setdefault("OMP_NUM_THREADS", "1")
+        # Images of containers often set it. Each of some 500 processes would compile all modules that it imports.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.dont_write_bytecode = False
         # A wheel of PyCUDA is no result of the workbench: it is built once for all runs (see tests/driver).
         os.environ.setdefault("WORKBENCH_WHEELS", str(user_home() / "wheels"))
         os.environ.setdefault("WORKBENCH_HEADERS", str(user_home() / "headers"))  # of workbench setup nvcc
         home = tempfile.mkdtemp(prefix="workbench-tests-")
         os.environ["WORKBENCH_HOME"] = home
         os.environ["WORKBENCH_CACHE"] = f"{home}/cache"
+        os.environ |= {warm.FOLDER: f"{home}/warm", warm.RUN: str(os.getpid())}
+        Path(home, "warm").mkdir()
         os.environ.pop(COLLECT_ALONE, None)
         torch = importlib.util.find_spec("torch")
         if torch is not None and not Path(importlib.util.cache_from_source(torch.origin)).exists():

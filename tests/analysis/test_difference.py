@@ -156,6 +156,7 @@ def compared(tmp_path: Path, name: str, variants: dict[str, dict[str, Any]], **h
         "sample": None,
         "remarks": [],
         "exact": None,
+        "exact_difference": [],
     }
     plain |= dict.fromkeys(COMPARED.split(), 10) | {"compiler": "nvrtc 13.0.88", "time_is": "predicted"}
     rows = [{"variant": one} | plain | {"predicted_for": "a100-sxm-80gb"} | row for one, row in variants.items()]

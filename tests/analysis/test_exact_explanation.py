@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from workbench.analysis.exact import ExactNames, Part, Programs, RingTensor, constants_of, explained, raw
+from workbench.analysis.exact import ExactNames, Part, Programs, constants_of, explained, raw, ringed
 from workbench.base.busy import OwnDeadline
 
 SHAPES = {"x": (3, 17), "w": (17, 4), "b": (4,)}
@@ -22,17 +22,15 @@ def words(
     inputs = right.__code__.co_varnames[: right.__code__.co_argcount]
 
     def elements_of(program: Callable[..., Any]) -> Callable:
-        return lambda given: {"out": raw(program(*(given[name] for name in inputs)))}
-
-    def launched(given: dict) -> dict:
-        return elements_of(wrong)({name: RingTensor.of(one) for name, one in given.items()})
+        return lambda given: {"out": raw(program(*(ringed(given[name], set()) for name in inputs)))}
 
     draws = []
     for seed in (0, 1):
         generator = torch.Generator().manual_seed(seed)
         draws.append({name: torch.randn(SHAPES[name], generator=generator) for name in inputs})
-    programs = Programs(launched, elements_of(right), launches, OwnDeadline(60))
-    return explained(programs, draws, part, ExactNames(**names)).lines
+    programs = Programs(elements_of(wrong), elements_of(right), launches, OwnDeadline(60))
+    results = programs.kernel(draws[0]), programs.reference(draws[0])
+    return explained(programs, results, draws, part, ExactNames(**names)).lines
 
 
 def product(x, w, b):

@@ -390,3 +390,50 @@ def test_attention_written_out_and_torchs_own(causal: bool) -> None:
     assert out.shape == own.shape
     found = agreement(iter([({"out": raw(out)}, {"out": raw(own)})] * 2))
     assert found.same
+
+
+def _standard(x: torch.Tensor, dim: int) -> torch.Tensor:
+    away = x - x.mean(dim, keepdim=True)
+    return away * torch.rsqrt((away * away).mean(dim, keepdim=True) + EPS)
+
+
+WRITTEN_OUT: Mapping[str, tuple[Callable, Callable]] = {
+    "norm": (lambda x, w: torch.norm(x, p=2, dim=1, keepdim=True), lambda x, w: (x * x).sum(1, keepdim=True).sqrt()),
+    "norm of all": (lambda x, w: torch.linalg.norm(x), lambda x, w: (x * x).sum().sqrt()),
+    "vector_norm": (lambda x, w: torch.linalg.vector_norm(x, 1, (0, 2)), lambda x, w: x.abs().sum((0, 2))),
+    "largest": (lambda x, w: x.norm(math.inf, 1), lambda x, w: x.abs().amax(1)),
+    "normalize": (
+        lambda x, w: torch.nn.functional.normalize(x),
+        lambda x, w: x / torch.norm(x, dim=1, keepdim=True).clamp_min(1e-12),
+    ),
+    "group_norm": (
+        lambda x, w: torch.nn.functional.group_norm(x, 2, w),
+        lambda x, w: _standard(x.view(4, 2, 15), 2).view(4, 6, 5) * w.view(1, 6, 1),
+    ),
+    "batch_norm": (
+        lambda x, w: torch.nn.functional.batch_norm(x, w, w * w, bias=w),
+        lambda x, w: ((x.mT - w) / torch.sqrt(w * w + EPS) + w).mT,
+    ),
+    "leaky_relu": (lambda x, w: torch.nn.functional.leaky_relu(x, 0.5), lambda x, w: torch.where(x > 0, x, 0.5 * x)),
+    "elu": (lambda x, w: torch.nn.functional.elu(x), lambda x, w: torch.where(x > 0, x, torch.exp(x) - 1)),
+    "softsign": (lambda x, w: torch.nn.functional.softsign(x), lambda x, w: x / (1 + x.abs())),
+    "hardtanh": (lambda x, w: torch.nn.functional.hardtanh(x), lambda x, w: x.clamp(-1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_an_operator_and_what_it_is_written_out(name: str) -> None:
+    x, w = (RingTensor.of(torch.randn(shape, generator=torch.Generator().manual_seed(3))) for shape in ((4, 6, 5), 6))
+    own, formula = (raw(one(x, w)) for one in WRITTEN_OUT[name])
+    assert own.shape == formula.shape
+    known = (own < UNDEFINED) & (formula < UNDEFINED)
+    assert torch.equal(own[known] % P, formula[known] % P)
+    assert bool(known.any())
+
+
+def test_norms_without_a_rule_are_named() -> None:
+    x = RingTensor.of(torch.randn(3, 3))
+    with pytest.raises(NoExactRule, match=r"the order 2 of a matrix"):
+        torch.linalg.norm(x, 2)
+    with pytest.raises(NoExactRule, match="running statistics"):
+        torch.nn.functional.batch_norm(x, x[0], x[1], training=True)

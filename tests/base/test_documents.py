@@ -47,6 +47,7 @@ ROW = {
     "sample": None,
     "remarks": [],
     "exact": None,
+    "exact_difference": [],
 }
 ROW |= FIGURES | {"compiler": None, "time_is": None, "predicted_for": None}
 SAVED = document(

@@ -24,6 +24,7 @@ extern "C" __global__ void row_softmax(float* out, const float* x, int n) {
   for (int i = thread; i < n; i += THREADS) out[row * n + i] = __expf(x[row * n + i]) / sum;
 }
 """
+EPS_TOO_MUCH = "where the inputs are 0, 1, ..., 1 / out[0, 0] is 1e-06 more than the first's"
 FAULT = SOURCE.replace("EPS", "THREADS == 64 ? 1e-6f : 0.f")
 
 
@@ -51,9 +52,12 @@ def test_variants_are_compared_with_the_first_of_them() -> None:
     assert found.facts()["exact"] == ("the others are compared with this", "differs", "no answer")
     text = str(found)
     assert "beside torch: not the same computation: 140 elements differ, first" in text
+    assert "\n    every element of out differs\n" in text
     assert "exact: a difference fails nothing by itself" in text
-    by_name = {row["variant"]: row["exact"] for row in json.loads(found.to_json())["variants"]}
-    assert by_name["by_bits"].startswith("no answer: it ")
+    by_name = {row["variant"]: row for row in json.loads(found.to_json())["variants"]}
+    assert by_name["by_bits"]["exact"].startswith("no answer: it ")
+    assert EPS_TOO_MUCH in by_name["fault"]["exact_difference"]
+    assert by_name["torch"]["exact_difference"] == []
     alone = wb.compare(row_softmax, variants=["by_bits", "fault"], device="sim", exact=True)
     assert alone.facts()["exact"] == ("no answer", "the others are compared with this")  # no reference is needed
 
@@ -70,7 +74,9 @@ def test_configurations_are_compared_with_the_untuned_one(fresh_home) -> None:
     briefs = {trial.config["THREADS"]: run.exact_of(trial).brief for trial in run.trials}
     assert briefs == {32: "the others are compared with this", 64: "differs", 96: "the same computation"}
     assert "exact: 1 of 2 differ; first fault THREADS=64, beside fault THREADS=32: not the same" in str(run)
+    assert f"\n    {EPS_TOO_MUCH}\n" in str(run)
     assert "exact: a difference fails nothing by itself" in str(run)
+    assert EPS_TOO_MUCH in run.rows[1]["exact_difference"]
     assert run.rows[1]["exact"].startswith("beside fault THREADS=32: not the same computation")
 
 
@@ -88,6 +94,7 @@ def test_two_kernels_of_files_are_launched_with_the_same_arguments(tmp_path) -> 
     assert all(one.exit_code == 0 for one in said.values()), said
     assert "exact: the same computation in 140 of 140 elements" in said["two"].output
     assert "exact: not the same computation: 140 elements differ, first args[0][0, 0]" in said["fault"].output
+    assert "args[1][1, 0] is missing from the sum that divides args[0][1, 69]" in said["fault"].output
     assert "a difference fails nothing by itself" in said["fault"].output
 
 

@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from workbench.driver import hooks
+from workbench.driver.order import HookHostAccess, HookSide, HookUnordered
 from workbench.driver.refusals import HookRefusal
 
 _HEADER = Path(hooks.__file__).with_name("library") / "hooks.hpp"
-_TYPES = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64, "double": ctypes.c_double}
+_TYPES = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64, "s64": ctypes.c_int64, "double": ctypes.c_double}
+_TYPES |= {"HookSide": HookSide}
 _POINTERS = {"const char*": ctypes.c_char_p, "const u32*": ctypes.POINTER(ctypes.c_uint32)}
 _POINTERS |= {"const int*": ctypes.POINTER(ctypes.c_int)}
 STRUCTS = (
-    hooks.HookCall, hooks.HookDevice, hooks.HookFunction, hooks.HookLaunch, HookRefusal, hooks.HookTensorMap,
+    hooks.HookCall, hooks.HookDevice, hooks.HookFunction, HookHostAccess, hooks.HookLaunch, HookRefusal, HookSide,
+    hooks.HookTensorMap, HookUnordered,
 )  # fmt: skip
 
 

@@ -6,10 +6,10 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 from test_triton_programs import PLANTED, PROGRAMS
 
 WAYS = (
@@ -18,7 +18,7 @@ WAYS = (
 
 
 def workbench_run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "workbench.cli", "run", "--simulated", *map(str, arguments)]
+    command = [*warm.python("gpu"), "-m", "workbench.cli", "run", "--simulated", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == status, done.stderr
     return done

@@ -55,12 +55,19 @@ extern "C" __global__ void linear(__half* out, const __half* a, const __half* b,
 """
 
 
+_HEAD, *_KERNELS = _SOURCE.split('extern "C" __global__ ')
+
+
 def _add(op, kernel: str, faults: dict[str, tuple[str, str]], **launch) -> None:
-    begin = _SOURCE.index(f"void {kernel}(")
+    """Add a variant for the right kernel and for each fault; all are in one text, which is compiled once."""
+    [right_text] = [one for one in _KERNELS if one.startswith(f"void {kernel}(")]
+    texts = []
     for name, (right, wrong) in {"right": ("", ""), **faults}.items():
-        assert right in _SOURCE[begin:]
-        text = _SOURCE[:begin] + _SOURCE[begin:].replace(right, wrong, 1)
-        op.cuda(text, name=name, kernel=kernel, **launch)
+        assert right in right_text
+        texts.append(right_text.replace(right, wrong, 1).replace(kernel, f"{kernel}_{name}", 1))
+    whole = _HEAD + "\n".join(f'extern "C" __global__ {one}' for one in texts)
+    for name in ("right", *faults):
+        op.cuda(whole, name=name, kernel=f"{kernel}_{name}", **launch)
 
 
 @wb.op

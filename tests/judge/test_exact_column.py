@@ -9,8 +9,11 @@ import pytest
 from exact_ops import row_softmax
 
 import workbench as wb
+from workbench.analysis.exact import compared
 from workbench.attention.ops.paged_attention.cases import PagedAttentionCase
 from workbench.judge import Judgement
+from workbench.ops import registry
+from workbench.ops.exact_runs import side_of
 
 
 def test_the_answer_stands_beside_a_right_verdict() -> None:
@@ -33,6 +36,16 @@ def test_an_op_whose_cases_have_their_answer_is_compared_with_its_formula_in_tor
     """The reference is then the op's first variant in plain torch."""
     found = wb.check("contiguous_attention", exact=True, variants="cuda_register_softmax", elsewhere=False, seeds=[1])
     assert [one.exact[:50] for one in found] == ["the same computation in 4,096 of 4,096 elements (2"]
+
+
+def test_a_difference_from_a_formula_of_bytes_is_no_answer() -> None:
+    """A latent cache has fp8 codes, scales and bfloat16 numbers in its bytes, which the formula takes apart itself."""
+    case = registry.get("mla_decode").case("fp8", seq_lens=(3, 1), num_heads=4)
+    variant = registry.get("mla_decode").variant("cuda_latent_mma")
+    config = variant.default_config(variant.machine_problem(case))
+    formula = registry.get("mla_decode").variant("torch")
+    found = compared(side_of(formula, config, case), side_of(variant, config, case))
+    assert str(found).startswith("no answer: results differ, and torch computes with the bytes of ")
 
 
 def test_whole_numbers_are_not_compared() -> None:

@@ -16,8 +16,10 @@ from workbench.attention.ops.gather_cache import case as gathered
 from workbench.attention.ops.indexer_scores import IndexerCase
 from workbench.attention.ops.mla_decode import MlaDecodeCase
 from workbench.attention.ops.paged_attention import case
+from workbench.attention.ops.paged_prefill import PagedPrefillCase
 from workbench.attention.ops.pool_windows import PoolCase
 from workbench.attention.ops.reshape_and_cache import case as written
+from workbench.attention.ops.rotate_heads import RotationCase
 from workbench.attention.ops.swap_blocks import case as swapped
 from workbench.attention.ops.top_k_positions import TopKCase
 
@@ -119,6 +121,22 @@ def _latent():
         )
 
 
+def _prefill():
+    shared = {"BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_SIZE": 16}
+    own = {
+        "cuda_packed_mma": {"NUM_STAGES": 2, "NUM_THREADS": 64},
+        "triton_packed": {"num_warps": 2, "num_stages": 2},
+    }
+    for name, config in own.items():
+        one = PagedPrefillCase("small", 6, 2, 32, query_lens=(1, 17, 0, 30), seq_lens=(1, 40, 5, 30))
+        large = dataclasses.replace(one, family="large_scores")
+        yield of_cases("paged_prefill", name, "fp16", shared | config, one, large)
+        rest = {"sliding_window": 20, "soft_cap": 20.0, "sinks": True, "dtype": "bfloat16", "layout": "hnd"}
+        yield of_cases("paged_prefill", name, "features", shared | config, dataclasses.replace(one, **rest))
+        tree = dataclasses.replace(one, tree=True, sliding_window=12, seq_lens=(50, 17, 5, 70))
+        yield of_cases("paged_prefill", name, "drafts", shared | config, tree)
+
+
 def _choices():
     one = TopKCase("small", k=70, seq_lens=(300, 70, 3, 131), family="ties")
     for name, config in {
@@ -144,6 +162,11 @@ def _choices():
         "triton_vectors": {"TILE": 64, "num_warps": 1, "num_stages": 1},
     }.items():
         yield of_cases("conv_step", name, "bf16", config, ConvCase("small", 6, 96))
+    for name, config in {
+        "cuda_butterflies": {"NUM_THREADS": 32, "VEC_SIZE": 4},
+        "triton_butterflies": {"TILE": 128, "num_warps": 1, "num_stages": 1},
+    }.items():
+        yield of_cases("rotate_heads", name, "bf16", config, RotationCase("small", 5, 3, 80, 16))
     shared = {"BLOCK_SIZE": 16, "TILE_TOKENS": 32}
     for name, own in {"cuda_mma": {"NUM_THREADS": 32}, "triton_dot": {"num_warps": 1, "num_stages": 1}}.items():
         for dtype in ("bfloat16", "float8_e4m3fn"):
@@ -198,4 +221,4 @@ def _caches():
                     yield of_cases(op, variant.name, name, variant.default_config(problem), one, arch=arch)
 
 
-SETTINGS = (*_paged(), *_contiguous(), *_latent(), *_choices(), *_causal(), *_caches())
+SETTINGS = (*_paged(), *_contiguous(), *_latent(), *_prefill(), *_choices(), *_causal(), *_caches())

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
 
@@ -50,7 +51,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def prove(*words: str | Path) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "workbench.cli", "prove", *words], capture_output=True, text=True)
+    return subprocess.run([*warm.python("gpu"), "-m", "workbench.cli", "prove", *words], capture_output=True, text=True)
 
 
 def test_a_program_that_is_killed_has_verdicts_on_what_it_launched(program):

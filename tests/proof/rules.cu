@@ -197,6 +197,19 @@ extern "C" __global__ void plain_sum(float* out) { out[0] += 1.f; }
 
 extern "C" __global__ void sum_of_a_block(int* out) { atomicAdd_block(out, 1); }
 
+extern "C" __global__ void sums_of_two_sizes(unsigned* out) {
+  if (threadIdx.x < 32) atomicAdd(out + 1, 1u);
+  else atomicAdd((unsigned long long*)out, 1ull);
+}
+
+extern "C" __global__ void read_as_it_was(float* out) {
+  float v;
+  out[threadIdx.x] = 1.f;
+  __syncthreads();
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(out + (threadIdx.x + 1) % 64) : "memory");
+  out[64 + threadIdx.x] = v;
+}
+
 extern "C" __global__ void store_beside_a_sum(float* out) {
   if (threadIdx.x == 0) out[0] = 2.f;
   else atomicAdd(out, 1.f);
@@ -251,6 +264,21 @@ extern "C" __global__ void repeated_stores(float* out, const float* x, int n) { 
 extern "C" __global__ void stored_by_no_replicas(float* out) {  // as another compiler's that uses LLVM
   __shared__ float part[32];
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(SHARED(part + threadIdx.x % 32)), "f"((float)threadIdx.x) : "memory");
+}
+
+extern "C" __global__ void replicas_of_two_values(unsigned* out) {  // two threads store to a place what only one holds
+  unsigned to, v;
+  asm volatile(".shared .align 4 .b8 global_smem[128]; mad.lo.u32 %0, %1, 4, global_smem;" : "=r"(to) : "r"(threadIdx.x % 32));
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(threadIdx.x) : "memory");
+  __syncthreads();
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(to) : "memory");
+  if (threadIdx.x < 32) out[threadIdx.x] = v;
+}
+
+extern "C" __global__ void replicas_of_two_copies(const float4* x) {
+  unsigned to;
+  asm volatile(".shared .align 16 .b8 global_smem[512]; mad.lo.u32 %0, %1, 16, global_smem;" : "=r"(to) : "r"(threadIdx.x % 32));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(x + threadIdx.x) : "memory");
 }
 
 extern "C" __global__ void scattered(float* out, const int* index) { out[index[threadIdx.x]] = 1.f; }
@@ -523,7 +551,9 @@ extern "C" __global__ void stored_to_a_constant(float* out) {
 
 extern "C" __global__ void lane_asked(float* out) { out[__shfl_sync(~0u, threadIdx.x, 0)] = threadIdx.x; }
 
-extern "C" __global__ void larger_of_two(float* out, int n) { atomicAdd(out + max((int)threadIdx.x, n), 1.f); }
+extern "C" __global__ void larger_of_two(float* out, int n) {
+  atomicAdd(out + max((int)threadIdx.x, n) + threadIdx.x, 1.f);
+}
 
 extern "C" __global__ void below_zero(float* out, int n) {
   int v = max(min(n, 63), 0) - 64;
@@ -543,4 +573,112 @@ extern "C" __global__ void either_value(float* out, int n) {
   else STORE(place[threadIdx.x], 0);
   __syncthreads();
   atomicAdd(out + place[63 - threadIdx.x], 1.f);
+}
+
+#define COPY_INT(to, from, bytes) \
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(SHARED(to)), "l"(from), "r"(bytes) : "memory")
+#define LANDED COMMIT; WAIT(0)
+
+extern "C" __global__ void copied_or_zero(float* out, const int* x) {  // x has 1 to 64
+  __shared__ int place[64];
+  int t = threadIdx.x;
+  COPY_INT(place + t, x + t, t < 63 ? 4 : 0);
+  LANDED;
+  __syncthreads();
+  atomicAdd(out + place[63 - t] - 1, 1.f);
+}
+
+extern "C" __global__ void half_copied(float* out, const int* x) {  // x has 100 - 65536
+  __shared__ int place[64];
+  int t = threadIdx.x;
+  COPY_INT(place + t, x + t, 2);
+  LANDED;
+  __syncthreads();
+  atomicAdd(out + place[63 - t] + 65436, 1.f);
+}
+
+extern "C" __global__ void copied_twice(float* out, const int* x, const int* y) {  // y has 64
+  __shared__ int place[64];
+  int t = threadIdx.x;
+  COPY_INT(place + t, x + t, 4);
+  LANDED;
+  COPY_INT(place + t, y + t, 4);
+  LANDED;
+  __syncthreads();
+  atomicAdd(out + place[63 - t], 1.f);
+}
+
+extern "C" __global__ void stored_over_a_copy(float* out, const int* x) {
+  __shared__ int place[64];
+  int t = threadIdx.x;
+  COPY_INT(place + t, x + t, 4);
+  LANDED;
+  STORE(place[t], 64);
+  __syncthreads();
+  atomicAdd(out + place[63 - t], 1.f);
+}
+
+extern "C" __global__ void copied_by_some(float* out, const int* x) {
+  __shared__ int place[64];
+  int t = threadIdx.x;
+  if (t < 32) COPY_INT(place + t, x + t, 4);
+  LANDED;
+  __syncthreads();
+  atomicAdd(out + place[63 - t], 1.f);
+}
+
+extern "C" __global__ void beside_a_copy(float* out, const int* x) {
+  __shared__ int place[128];
+  int t = threadIdx.x;
+  COPY_INT(place + 2 * t, x + 2 * t, 4);
+  LANDED;
+  __syncthreads();
+  atomicAdd(out + place[127 - 2 * t], 1.f);
+}
+
+extern "C" __global__ void copied_in_rounds_of_some(float* out, const int* x, const int* y, int n) {  // y has 64
+  __shared__ int place[64];
+  int t = threadIdx.x;
+  COPY_INT(place + t, x + t, 4);
+  LANDED;
+  __syncthreads();
+  if (t < 32)
+    asm volatile("{.reg .pred p; .reg .b32 k; mov.b32 k, 0; again: setp.ge.s32 p, k, %2; @p bra done;\n"
+                 "cp.async.ca.shared.global [%0], [%1], 4; cp.async.commit_group; cp.async.wait_group 0;\n"
+                 "add.s32 k, k, 1; bra again; done: }" ::"r"(SHARED(place + 63 - t)), "l"(y + t), "r"(n) : "memory");
+  __syncthreads();
+  if (t < 32) atomicAdd(out + place[63 - t], 1.f);
+}
+
+extern "C" __global__ void written_while_copied(float* x) {
+  __shared__ __align__(16) float stage[64 * 4];
+  int t = threadIdx.x;
+  COPY(stage + t * 4, x + t * 4);
+  COMMIT;
+  __syncthreads();
+  x[t] = 0.f;
+  WAIT(0);
+}
+
+extern "C" __global__ void one_place_or_many(float* out, int n) {
+  int v = n > 3 ? 0 : threadIdx.x;
+  asm volatile("" : "+r"(v));
+  out[v] = threadIdx.x;
+}
+
+extern "C" __global__ void last_of_a_row(float* out) {
+  int t = threadIdx.x;
+  for (int i = 0; i < 3; ++i) out[t + 64 * i] = 1.f;
+  out[191 - t] = 2.f;
+}
+
+extern "C" __global__ void neither_way(float* out, int n) {
+  asm volatile("{.reg .pred p; .reg .b32 v; setp.gt.s32 p, %1, 3; selp.b32 v, 5, 0, p; setp.eq.s32 p, v, 0;\n"
+               "@p red.global.add.f32 [%0 + 256], 0f00000000;}" ::"l"(out), "r"(n) : "memory");
+}
+
+extern "C" __global__ void several_ways(float* out, int n) {
+  asm volatile("{.reg .pred p, q, r; setp.gt.s32 p, %1, 3; setp.lt.s32 q, %1, 10; setp.gt.u32 r, %2, 5; or.pred q, q, r;\n"
+               "and.pred p, p, q; @p red.global.add.f32 [%0 + 256], 0f00000000;}" ::"l"(out), "r"(n), "r"(threadIdx.x)
+               : "memory");
 }

@@ -27,6 +27,7 @@ from workbench.toolchain import CompiledKernel
 BOTH = {"out": "float32[64]", "x": "float32[64]"}
 COPIED = {"out": "float32[64]", "x": "float32[64, 4]"}
 ONE = {"out": "float32[64]"}
+INDICES = {"out": "float32[64]", "x": "int32[64]"}
 SEQUENCES = {"out": "float32[n]", "starts": "int32[blocks]", "lengths": "int32[blocks]"}
 APART = ["n < 2**30", {"starts": "0 <= v < n - 64, apart by lengths", "lengths": "0 <= v < 64"}]
 
@@ -72,8 +73,9 @@ RULES = (
     Rule("state._pending", "if all(one == several[0] for one in several):\n        return several[0]",
          "return min(several, key=len)", "copied_on_one_path", COPIED),
     Rule("copies.copy_step", "if reads != FALSE", "if False", "copied_from_outside", {"x": "float32[64 * 4 - 1]"}),
-    Rule("copies.copy_step", 'found += accesses(thread, statement, operands[0], width, state, guard, _WRITE)',
-         "pass", "copied_to_outside", {"x": "float32[64 * 4]"}),
+    Rule("copies.copy_step",
+         "accesses(thread, statement, operands[0], width, state, guard, _WRITE._replace(values=source))",
+         "[]", "copied_to_outside", {"x": "float32[64 * 4]"}),
     Rule("memory.accesses_at", "thread.endanger(", "str(", "read_before_waiting", COPIED),
     Rule("head_copies.HeadCopies.kept", "following = ", "return True\n    following = ", "copies_over_rounds", COPIED,
          also=("head_copies.HeadCopies.guess", "if not length:", "if True:")),
@@ -100,7 +102,7 @@ RULES = (
     Rule("memory.accesses_at", '== "const"', '== ""', "stored_to_a_constant", ONE),
     Rule("memory.destinations", '.split(",")]', '.split(",") if one.strip() in thread.graph.types]', "without_a_place",
          {"out": "float32[64]", "x": "int32[64, 4]"}, facts={"x": "v == i % 4 * 22"}),
-    Rule("memory._loaded", "signed = fact.signed", "pass", "bytes_without_a_sign",
+    Rule("memory.element", "signed = fact.signed", "pass", "bytes_without_a_sign",
          {"out": "float32[64]", "x": "int8[64]"}, facts={"x": "-1 <= v < 64"}),
     Rule("memory.size_of", "variable.external and", "variable.size == 0 and", "declared_outside", ONE),
     Rule("queries.Queries._misaligned", "% one.unit:",
@@ -122,6 +124,8 @@ RULES = (
     Rule("values.Operation.number", "found % (1 << width)", "found", "many_bits", {"out": "float32[1]"}),
     Rule("queries.Queries._pairs", "one.strong and other.strong", "one.strong or other.strong",
          "store_beside_a_sum", ONE),
+    Rule("queries.Queries._pairs", " and one.element == other.element", "", "sums_of_two_sizes", {"out": "uint32[64]"}),
+    Rule("queries.Queries._stale", "never_overlap(one, other)", "True", "read_as_it_was", {"out": "float32[128]"}),
     Rule("queries.Queries._bounds", "either(negative(one.offset), ", "either(", "left_of_it", BOTH),
     Rule("queries.Queries._bounds", ", negative(size - one.offset - one.width)", "", "right_of_it", BOTH),
     Rule("queries.Queries._bounds", "either(outside, self._misaligned(one))", "outside", "beside_a_vector",
@@ -138,6 +142,9 @@ RULES = (
          {"out": "float32[64, 4]"}),
     Rule("queries.Queries._race", "and same and", "and", "repeated_stores",
          {"out": "float32[32]", "x": "float32[2]"}, repeats=True),
+    Rule("queries._repeated", "yield mine, its", "pass", "replicas_of_two_values", {"out": "uint32[32]"}, repeats=True),
+    Rule("queries._repeated", "yield mine, its", "pass", "replicas_of_two_copies", {"x": "float32[64, 4]"},
+         repeats=True),
     Rule("queries.Queries._race", "one.base == REPLICAS", 'one.base.startswith("%")', "stored_by_no_replicas", ONE,
          repeats=True),
     Rule("solver.Question._suppose_pair", "fact is not None and fact.distinct", "fact is not None", "scattered",
@@ -171,10 +178,29 @@ RULES = (
          "return True", "two_values", ONE),
     Rule("shared_values.SharedValues.load", "if other == value", "", "either_value", ONE),
     Rule("shared_values.SharedValues._ways", "substituted(one.access.path, writer), ", "", "stored_by_some", ONE),
+    Rule("shared_values.SharedValues._copied", "choice(zero(count), 0, data)", "data", "copied_or_zero", INDICES,
+         facts={"x": "1 <= v <= 64"}),
+    Rule("copies._all_or_none", "all(factor % width == 0 for factor in count.parts.values())", "True", "half_copied",
+         INDICES, facts={"x": "v == 100 - 65536"}),
+    Rule("shared_values.SharedValues._alone", "for other in copies", "for other in ()", "copied_twice",
+         INDICES | {"y": "int32[64]"}, facts={"x": "0 <= v < 64", "y": "v == 64"}),
+    Rule("shared_values.SharedValues._alone", "for other in stores", "for other in ()", "stored_over_a_copy", INDICES,
+         facts={"x": "0 <= v < 64"}),
+    Rule("shared_values.SharedValues._copied", "substituted(one.access.path, writer),", "", "copied_by_some", INDICES,
+         facts={"x": "0 <= v < 64"}),
+    Rule("shared_values.SharedValues._copied", "between(0, shift, one.size - size),", "", "beside_a_copy",
+         INDICES | {"x": "int32[128]"}, facts={"x": "0 <= v < 64"}),
+    Rule("state._landed", "if known else ()", "", "copied_in_rounds_of_some", INDICES | {"y": "int32[64]"},
+         facts={"x": "0 <= v < 64", "y": "v == 64"}),
+    Rule("conditions.narrowed", "if known.issuperset(conjuncts(holds))", "if True", "one_place_or_many", ONE),
+    Rule("conditions._of_a_choice", "both(negation(condition), other)", "FALSE", "neither_way", ONE),
+    Rule("conditions._joined", "negation(part) not in found", "negation(part) in found", "several_ways", ONE),
+    Rule("series.in_series", "len(members) - 1", "0", "last_of_a_row", {"out": "float32[192]"}),
+    Rule("copies.copy_step", "thread.constant(read[0])", "True", "written_while_copied", {"x": "float32[64 * 4]"}),
     Rule("shared_values.SharedValues._only_last_ends", "known and self.run.holds(following, condition)", "known",
          "rounds_that_do_not_come", {"out": "float32[64]", "x": "int32[64]"}),
     Rule("terms._bounds_of_ways", "if unit > 0:", "if True:", "larger_of_two",
-         {"out": "float32[65]"}),
+         {"out": "float32[128]"}),
     Rule("values._shr", "most < 1 << count and _at_least_zero(one, value)", "most < 1 << count", "below_zero", ONE),
     Rule("queries.Queries._unwrapped", "self.execution.holds(one.path, between(0, dividend, divisor - 1))", "True",
          "wrapped_away", {"out": "float32[2**34]"}),
@@ -241,8 +267,8 @@ def test_a_faulty_kernel_is_proved_only_with_a_broken_rule(rule):
 
 def test_modules_with_rules_have_mutants():
     with_rules = {
-        "access", "barriers", "copies", "descriptors", "digits", "execution", "graph", "head_copies", "loops",
-        "memory", "queries", "shared_values", "solver", "state", "terms", "values",
+        "access", "barriers", "conditions", "copies", "descriptors", "digits", "execution", "graph", "head_copies",
+        "loops", "memory", "queries", "series", "shared_values", "solver", "state", "terms", "values",
     }  # fmt: skip
     assert {rule.where.partition(".")[0] for rule in RULES} == with_rules
 

@@ -9,8 +9,10 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from workbench import ptx
+from workbench.analysis.exact.elements import MODULUS, elements
 from workbench.toolchain import compile_cuda_module
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -105,6 +107,18 @@ def opcodes_of(text: str) -> set[str]:
 
 
 # ---- exact floating point ----
+
+
+def is_product_on_elements(found: np.ndarray, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
+    """Compare floats of a launch on elements of a ring with a b^T + c, of numbers that are whole times 2^-30."""
+
+    def residues(numbers: np.ndarray) -> np.ndarray:
+        whole = np.asarray(numbers * 2.0**30).astype(np.float64).astype(np.int64)
+        return whole % MODULUS * pow(2**30, -1, MODULUS) % MODULUS
+
+    expected = (residues(a) @ residues(b).T + residues(c)) % MODULUS
+    return bool((elements(torch.from_numpy(found)).numpy() == expected).all())
+
 
 FORMATS = {"f16": (11, -14, 15), "bf16": (8, -126, 127), "f32": (24, -126, 127), "f64": (53, -1022, 1023)}
 WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}

@@ -7,6 +7,8 @@ import torch
 from sampling import long_if
 
 from benchmarks.block_scaled import FORMATS, BlockScaled, multiply, quantize
+from workbench.analysis.exact.elements import MODULUS, matrix_product
+from workbench.analysis.exact.elements import elements as of_ring
 
 SIZES = [(128, 128, 256), long_if(True, (256, 384, 1280))]
 LARGEST = {"mxfp8": 448.0, "nvfp4": 6.0}
@@ -52,6 +54,12 @@ def test_products(kind: str, size: tuple[int, int, int]) -> None:
         c, report = multiply(a, b, checks=True, **order)
         assert report.findings == []
         assert ((c - expected).abs() <= bound).all()
+    # On elements of a ring, where codes and scales are what they are, the product is exact.
+    x, y = (
+        of_ring(one.code_values()) * of_ring(one.scale_values()).repeat_interleave(FORMATS[kind].group, 1) % MODULUS
+        for one in (a, b)
+    )
+    assert torch.equal(of_ring(multiply(a, b, exact=True)[0]), matrix_product(x, y.mT))
 
 
 @pytest.mark.parametrize("kind", FORMATS)

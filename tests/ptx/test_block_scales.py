@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from ptx_mma_cases import SCALED_MMAS, ScaledMma
-from ptx_support import round_float
+from ptx_support import is_product_on_elements, round_float
 from test_mma import GROUP, MEMBER, codes, value_of
 
 from workbench import ptx
@@ -40,14 +40,16 @@ def pack(matrix: np.ndarray, count: int, bits: int) -> np.ndarray:
     return out
 
 
-def run(mma: ScaledMma, a: np.ndarray, b: np.ndarray, c: np.ndarray, data: np.ndarray) -> np.ndarray:
+def run(
+    mma: ScaledMma, a: np.ndarray, b: np.ndarray, c: np.ndarray, data: np.ndarray, exact: bool = False
+) -> np.ndarray:  # fmt: skip
     """D [16][8] for codes of A [16][k] and B [8][k], values of C, and the registers of both scales [2][32]."""
     spots = [(GROUP + 8 * (i // 2), 2 * MEMBER + i % 2) for i in range(4)]
     sums = [c[spot].astype(np.float32).view(np.uint32).astype(np.uint64) for spot in spots]
     bits = 8 if mma.k == 32 else 4
     registers = np.stack([*pack(a, 4, bits), *pack(b, 2, bits), *sums, *data.astype(np.uint64)]).astype(np.uint32)
     out = np.zeros((4, 32), np.float32)
-    ptx.Program(mma.text)["tile"].launch(1, 32, [registers, out])
+    ptx.Program(mma.text)["tile"].launch(1, 32, [registers, out], exact=exact)
     got = np.zeros((16, 8), np.float32)
     for i, spot in enumerate(spots):
         got[spot] = out[i]
@@ -80,6 +82,8 @@ def test_scaled_mma(mma: ScaledMma) -> None:
         scaled = [each[:, k] * lookup(by[:, k // length]) for each, by in ((x, by_a), (y, by_b))]
         expected = (expected.astype(np.float64) + np.outer(*scaled)).astype(np.float32)
     assert (got == expected).all()
+    x, y = (each * np.repeat(lookup(by), length, 1) for each, by in ((x, by_a), (y, by_b)))
+    assert is_product_on_elements(run(mma, a, b, c, data, exact=True), x, y, c)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from ptx_support import lane_kernel, run_lanes
+from test_mma import value_of
 
 from workbench import ptx
 from workbench.analysis.exact import elements as of_ring
@@ -287,11 +289,63 @@ def test_one_element_may_have_any_stride() -> None:
     assert of_ring(torch.tensor([3.0]).expand(1, 1)[0].as_strided((1,), (0,))).tolist() == [3]
 
 
-def test_codes_of_eight_bits_are_exact() -> None:
-    codes = np.arange(256, dtype=np.uint16)
-    [out] = run_lanes("cvt.rn.f16x2.e4m3x2 {d0}, {s0};", ["f16x2"], ["e4m3x2"], [codes], exact=True)
-    values = torch.arange(256, dtype=torch.int32).to(torch.uint8).view(torch.float8_e4m3fn)
-    assert torch.equal(elements(out.view(np.uint16)[::2].copy(), "f16"), of_ring(values))
+SMALL = {  # a type of pairs: the bits of a number, and its values
+    "e4m3x2": (8, torch.arange(256).to(torch.uint8).view(torch.float8_e4m3fn).float()),
+    "e5m2x2": (8, torch.arange(256).to(torch.uint8).view(torch.float8_e5m2).float()),
+    "e2m1x2": (4, torch.tensor([float(value_of("e2m1", code << 2)) for code in range(16)])),
+    "e3m2x2": (8, torch.tensor([float(value_of("e3m2", code)) for code in range(64)])),
+    "e2m3x2": (8, torch.tensor([float(value_of("e2m3", code)) for code in range(64)])),
+    "ue8m0x2": (8, torch.cat([torch.exp2(torch.arange(255) - 127.0), torch.tensor([math.nan])])),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_codes_of_small_floats_are_exact_and_come_back(kind: str) -> None:
+    """Elements that are no number of the format become one, the same for equal elements."""
+    bits, values = SMALL[kind]
+    codes = np.arange(len(values), dtype=np.uint16)
+    pairs = codes | codes[::-1] << np.uint16(bits)
+    wide = "bf16x2" if kind == "ue8m0x2" else "f16x2"
+    [out] = run_lanes(f"cvt.rn.{wide}.{kind} {{d0}}, {{s0}};", [wide], [kind], [pairs], exact=True)
+    found = elements(out.view(np.uint16), wide[:-2]).view(-1, 2)
+    assert torch.equal(found[:, 0], of_ring(values))
+    assert torch.equal(found[:, 1], of_ring(values).flip(0))
+    rounds = "rp.satfinite" if kind == "ue8m0x2" else "rn.satfinite"
+    source = wide if kind == "ue8m0x2" else "f32"
+    given = [out] if source == wide else [of_pairs(out, odd) for odd in (1, 0)]
+    narrow = f"cvt.{rounds}.{kind}.{source} {{d0}}, {', '.join(f'{{s{i}}}' for i in range(len(given)))};"
+    [back] = run_lanes(narrow, [kind], [source] * len(given), given, exact=True)
+    other = run_lanes(f"cvt.rn.{wide}.{kind} {{d0}}, {{s0}};", [wide], [kind], [back], exact=True)[0]
+    known = found < MODULUS  # infinity has another code
+    again = elements(other.view(np.uint16), wide[:-2]).view(-1, 2)
+    assert torch.equal(again[known], found[known])
+
+
+def of_pairs(pairs: np.ndarray, odd: int) -> np.ndarray:
+    """One half of pairs of f16, as f32."""
+    halves = np.ascontiguousarray(pairs.view(np.uint16)[odd::2])
+    return run_lanes("cvt.f32.f16 {d0}, {s0};", ["f32"], ["f16"], [halves], exact=True)[0]
+
+
+def test_least_and_greatest_of_the_lanes() -> None:
+    a = drawn("f32", 17)[:64]
+    text = "redux.sync.max.f32 {d0}, {s0}, -1; redux.sync.min.abs.f32 {d1}, {s0}, -1;"
+    found = run_lanes(text, ["f32"] * 2, ["f32"], [a], exact=True)
+    rows = elements(a, "f32").view(2, 32)
+    for out, name, given in zip(found, ("max", "min"), (rows, function("magnitude", rows)), strict=True):
+        wanted = [functools.reduce(BINARY[name], row.unbind()) for row in given]
+        assert torch.equal(elements(out, "f32").view(2, 32), torch.stack(wanted)[:, None].expand(2, 32))
+
+
+def test_comparisons_that_give_numbers() -> None:
+    a, b = drawn("f16", 18), drawn("f16", 19)
+    less = function("rank", elements(a, "f16")) < function("rank", elements(b, "f16"))
+    less &= (elements(a, "f16") < UNDEFINED) & (elements(b, "f16") < UNDEFINED)
+    [out] = run_lanes("set.lt.f16.f16 {d0}, {s0}, {s1};", ["f16"], ["f16"] * 2, [a, b], exact=True)
+    assert torch.equal(elements(out, "f16"), less.long())
+    pairs = [one[: len(one) // 2 * 2].view(np.uint32) for one in (a, b)]
+    [out] = run_lanes("set.lt.u32.f16x2 {d0}, {s0}, {s1};", ["u32"], ["f16x2"] * 2, pairs, exact=True)
+    assert (out.view(np.uint16) == np.where(less[: 2 * len(out)], 0xFFFF, 0)).all()
 
 
 WITHOUT = {
@@ -313,6 +367,13 @@ def test_what_has_no_rule_ends_the_launch(text: str) -> None:
     run_lanes(text, ["f32"], ["f32"], [a])
     with pytest.raises(KernelFault, match=WITHOUT[text]):
         run_lanes(text, ["f32"], ["f32"], [a], exact=True)
+
+
+def test_bits_of_what_a_float_was_converted_to_are_an_integers() -> None:
+    a = np.arange(64, dtype=np.float32).view(np.uint32)
+    text = "add.f32 %r50, {s0}, {s0}; cvt.rni.s32.f32 %r51, %r50; and.b32 %r51, %r51, 7; shl.b32 {d0}, %r51, 1;"
+    [out] = run_lanes(text, ["s32"], ["f32"], [a], exact=True)
+    assert out.tolist() == [2 * n % 8 * 2 for n in range(64)]
 
 
 def test_bits_without_a_constant_exponent_are_a_float() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from ptx_mma_cases import FACTOR_BITS, MMAS, NARROW, Mma
 from ptx_small_cases import FORMATS, VALUES, bits_of
+from ptx_support import is_product_on_elements
 
 from workbench import ptx
 
@@ -61,7 +62,7 @@ def spots(mma: Mma) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(GROUP + 8 * (i // 2), 2 * MEMBER + i % 2) for i in range(m * n // 32)]
 
 
-def run(mma: Mma, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+def run(mma: Mma, a: np.ndarray, b: np.ndarray, c: np.ndarray, exact: bool = False) -> np.ndarray:
     """D as an array of floats or integers, for bit patterns of A [m][k] and B [n][k] and values of C."""
     d_kind, a_kind, b_kind, c_kind = mma.kinds
     m, n, _ = mma.extents
@@ -76,7 +77,7 @@ def run(mma: Mma, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     word = np.uint64 if a_kind == "f64" else np.uint32
     registers = [*pack(a_kind, a, counts[1], left=True), *pack(b_kind, b, counts[2], left=False), *c_registers]
     out = np.zeros((counts[0], 32), word)
-    ptx.Program(mma.text)["tile"].launch(1, 32, [np.stack(registers).astype(word), out])
+    ptx.Program(mma.text)["tile"].launch(1, 32, [np.stack(registers).astype(word), out], exact=exact)
     got = np.zeros((m, n), types[d_kind])
     for i, place in enumerate(spots(mma)):
         if d_kind == "f16":
@@ -105,6 +106,9 @@ def test_mma(mma: Mma) -> None:
     x, y = decoded(a_kind, a), decoded(b_kind, b)
     if a_kind == "f64":
         np.testing.assert_allclose(got, x @ y.T + c, rtol=1e-14, atol=1e-14)
+        short = [rng.integers(-9, 9, each.shape).astype(np.float64) for each in (a, b)]
+        found = run(mma, *(each.view(np.uint64) for each in short), c, exact=True)
+        assert is_product_on_elements(found, *short, c)
         return
     if mma.operation:
         joined = {"xor": lambda p, q: p ^ q, "and": lambda p, q: p & q}[mma.operation]
@@ -119,6 +123,7 @@ def test_mma(mma: Mma) -> None:
         assert (got.astype(object) == exact).all()
     else:
         assert (got.astype(np.float64) == exact.astype(np.float64).astype(got.dtype).astype(np.float64)).all()
+        assert is_product_on_elements(run(mma, a, b, c, exact=True), x, y, c)
 
 
 @pytest.mark.parametrize("kind", ["e4m3", "e5m2", *NARROW])

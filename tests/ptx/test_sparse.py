@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ptx_sparse_cases import SPARSE_MMAS, SparseMma
+from ptx_support import is_product_on_elements
 from test_block_scales import pack, scale_value
 from test_mma import GROUP, MEMBER, codes, value_of
 
@@ -76,7 +77,7 @@ def run(
     c: np.ndarray,
     words: np.ndarray,
     scales: np.ndarray,
-    strict: bool = False,
+    **options: bool,
 ) -> tuple:
     """D [16][8] for the codes of stored A and of B, C, the metadata and both registers of scales; and the findings."""
     spots = [(GROUP + 8 * (i // 2), 2 * MEMBER + i % 2) for i in range(4)]
@@ -90,7 +91,7 @@ def run(
     registers = [*factors, *(each.view(np.uint32) for each in sums), words, *scales]
     given = np.stack([each.astype(np.uint64) for each in registers]).astype(np.uint32)
     out = np.zeros((case.counts[0], 32), np.uint32)
-    report = ptx.Program(case.text)["tile"].launch(1, 32, [given, out], checks=True, strict=strict)
+    report = ptx.Program(case.text)["tile"].launch(1, 32, [given, out], checks=True, **options)
     got = np.zeros((16, 8), d_kind)
     for i, spot in enumerate(spots):
         if d_kind is np.float16:
@@ -136,9 +137,12 @@ def test_every_product(case: SparseMma) -> None:
         want += a @ b.T
     if d_kind == "s32":
         want = np.clip(want, -(2**31), 2**31 - 1) if case.saturating else want
-    got, findings = run(case, a_codes, b_codes, c, metadata(nibbles, bits, case.selector), scales)
+    given = (case, a_codes, b_codes, c, metadata(nibbles, bits, case.selector), scales)
+    got, findings = run(*given)
     assert findings == []
     np.testing.assert_array_equal(got, want.astype(got.dtype))
+    if d_kind != "s32":
+        assert is_product_on_elements(run(*given, exact=True)[0], a, b, c)
 
 
 def found(case: SparseMma, lane: int, word: int, element: int = 1, strict: bool = False) -> list[str]:
@@ -148,7 +152,7 @@ def found(case: SparseMma, lane: int, word: int, element: int = 1, strict: bool 
     words = metadata(chosen(bits, (16, case.k), rng, ASCENDING), bits, case.selector)
     words[lane] = word
     a, b = np.full((16, case.k // 2), element, np.uint64), np.zeros((8, case.k), np.uint64)
-    _, findings = run(case, a, b, np.zeros((16, 8)), words, np.zeros((2, 32), np.uint64), strict)
+    _, findings = run(case, a, b, np.zeros((16, 8)), words, np.zeros((2, 32), np.uint64), strict=strict)
     assert all(finding.kind == "invalid sparsity metadata" for finding in findings)
     return [finding.message for finding in findings]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_support import module
+from ptx_support import is_product_on_elements, module
 from ptx_wgmma_cases import BITS, PRODUCTS, Wgmma
 from test_mma import codes, value_of
 from test_sparse import DISTINCT, chosen, expanded, metadata
@@ -75,8 +75,9 @@ def laid_out(rows: np.ndarray, mode: int, transposed: bool, size: int) -> np.nda
 
 
 def run(
-    case: Wgmma, a: np.ndarray, b: np.ndarray, d: np.ndarray, words_of_a: np.ndarray, message: str = ""
-) -> np.ndarray:
+    case: Wgmma, a: np.ndarray, b: np.ndarray, d: np.ndarray, words_of_a: np.ndarray, message: str = "",
+    exact: bool = False,
+) -> np.ndarray:  # fmt: skip
     """D of a product of bytes by rows of K, for the threads' metadata of A, in which ``message`` is found."""
     inside = np.zeros(A_BYTES + B_BYTES, np.uint8)
     if case.mode_a is not None:
@@ -101,7 +102,7 @@ def run(
         strict=True,
     )
     kernel = ptx.Program.from_text(case.text(leading, stride))["tile_product"]
-    report = kernel.launch(1, 128, [given, out], checks=True, statistics=True)
+    report = kernel.launch(1, 128, [given, out], checks=True, statistics=True, exact=exact)
     assert len(report.findings) == bool(message)
     assert all(message in finding.message for finding in report.findings)
     # Each pass brings 128 bytes of an operand; the four warps read their own rows of A and B once for all.
@@ -136,11 +137,12 @@ def test_every_product(case: Wgmma) -> None:
     if d_kind == "s32":
         limits = np.iinfo(np.int32)
         want = np.clip(want, limits.min, limits.max) if case.saturating else want
-        np.testing.assert_array_equal(run(case, a_bytes, b_bytes, d, words), want.astype(np.int64))
-    elif d_kind == "f16":
-        np.testing.assert_array_equal(run(case, a_bytes, b_bytes, d, words), want.astype(np.float16))
-    else:
-        np.testing.assert_array_equal(run(case, a_bytes, b_bytes, d, words), want.astype(np.float32))
+    given = (case, a_bytes, b_bytes, d, words)
+    kind = {"s32": np.int64, "f16": np.float16, "f32": np.float32}[d_kind]
+    np.testing.assert_array_equal(run(*given), want.astype(kind))
+    if d_kind != "s32" and a_kind != "tf32":  # whose lower bits are noise here
+        signed = a * case.signs[0], b * case.signs[1]
+        assert is_product_on_elements(run(*given, exact=True), *signed, d if case.keep else 0 * d)
 
 
 SPARSE = next(case for case in PRODUCTS if case.sparse and case.selector == 1 and case.mode_a)

@@ -192,7 +192,7 @@ def test_a_notebook_shows_mistakes_first_and_has_its_solutions_folded(path):
     code = cells(path)
     assert len(code) < 25
     names = [found[1] for cell in code if (found := re.search(r'puzzle\("(\w+)"\)', source(cell)))]
-    assert len(names) == 3
+    assert len(names) in (2, 3)
     for name in names:
         checks = [
             cell for cell in code if re.search(rf"^{name}_puzzle\.check\(my_{name}(_triton)?\)$", source(cell), re.M)
@@ -204,7 +204,7 @@ def test_a_notebook_shows_mistakes_first_and_has_its_solutions_folded(path):
             assert "WRONG VALUES" not in told, "the mistake has a name"
         assert any(source(cell).startswith(f"{name}_puzzle.hint()") for cell in code)
     solved = [cell for cell in code if "solution" in cell["metadata"].get("tags", ())]
-    assert len(solved) == 6
+    assert len(solved) == 2 * len(names)
     assert all(cell["metadata"]["jupyter"] == {"source_hidden": True} for cell in solved)
     told = "".join(text for cell in solved for output in cell["outputs"] for text in output["text"])
     assert told.splitlines() == [f"{name} in {language}: solved" for name in names for language in LANGUAGES]
@@ -220,5 +220,6 @@ def test_a_right_answer_is_compared_without_a_tolerance(compiled, language):
         feedback = puzzle("reduction").check(compiled(text, "CUDA"), exact=True)
         assert feedback.ok
         assert feedback.exact.same is False
+        assert "\n    every element of out is 1.00001 times the specification's\n" in str(feedback)
         assert "a difference fails nothing by itself" in str(feedback)
         assert puzzle("reduction").check(compiled(text, "CUDA")).exact is None

@@ -288,6 +288,71 @@ WRONG = [
         "cut off, not rounded",
         [("tl.extra.cuda.libdevice.rint(values / step)", "(values / step)")],
     ),
+    ("latent_read", "CUDA", "scale of the longer key", [("rsqrtf(32)", "rsqrtf(64)")]),
+    ("latent_read", "CUDA", "scale left out", [("        score *= rsqrtf(32);\n", "")]),
+    (
+        "latent_read",
+        "CUDA",
+        "values from the end of the row",
+        [
+            ("weight * row[lane]", "weight * row[lane + 16]"),
+            ("weight * row[lane + 32]", "weight * row[lane % 16 + 48]"),
+        ],
+    ),
+    ("latent_read", "CUDA", "rotated part left out of the key", [("q1 * row", "(lane < 16 ? q1 : 0) * row")]),
+    ("latent_read", "CUDA", "query of the first head for all", [("query[head * 64 + ", "query[")]),
+    ("latent_read", "CUDA", "old sums not rescaled", [("out0 * shrink", "out0"), ("out1 * shrink", "out1")]),
+    ("latent_read", "CUDA", "not divided by the sum", [("out0 / sum", "out0"), ("out1 / sum", "out1")]),
+    (
+        "latent_read",
+        "CUDA",
+        "missing barrier",
+        [("t * 64 + threadIdx.x];\n        __syncthreads();", "t * 64 + threadIdx.x];")],
+    ),
+    (
+        "latent_read",
+        "CUDA",
+        "latent read more than once",
+        [
+            ("    __shared__ float row[64];\n", ""),
+            (
+                "        __syncthreads();\n        if (threadIdx.x < 64) row[threadIdx.x] =",
+                "        const float *row =",
+            ),
+            ("latents[t * 64 + threadIdx.x];\n        __syncthreads();", "latents + t * 64;"),
+        ],
+    ),
+    (
+        "latent_read",
+        "Triton",
+        "masked tokens counted",
+        [('tl.where(t[None, :] < tokens, scores, -float("inf"))', "scores")],
+    ),
+    ("ragged_prompt", "CUDA", "context forgotten", [("seq_lens[s] - cu_seqlens[s + 1] + r", "r - cu_seqlens[s]")]),
+    ("ragged_prompt", "CUDA", "row taken for its position", [("seq_lens[s] - cu_seqlens[s + 1] + r", "r")]),
+    ("ragged_prompt", "CUDA", "later tokens seen", [("- cu_seqlens[s + 1] + r", "- 1")]),
+    ("ragged_prompt", "CUDA", "own token left out", [("t <= position", "t < position")]),
+    ("ragged_prompt", "CUDA", "first row given to the sequence before", [("(r >= cu", "(r > cu")]),
+    ("ragged_prompt", "CUDA", "table of the first sequence for all", [("s * max_blocks + t", "t")]),
+    ("ragged_prompt", "CUDA", "table not used", [("block_tables[s * max_blocks + t / block_size]", "t / block_size")]),
+    ("ragged_prompt", "CUDA", "tokens beyond the sequence read", [("- cu_seqlens[s + 1] + r", "+ 8")]),
+    (
+        "ragged_prompt",
+        "CUDA",
+        "rows of the cache read more than once",
+        [
+            (
+                "weight * x",
+                "weight * *(volatile const float *)&cache[(page * block_size + t % block_size) * 32 + lane]",
+            )
+        ],
+    ),
+    (
+        "ragged_prompt",
+        "Triton",
+        "own token left out",
+        [("position + 1, TILE", "position, TILE"), ("t <= position", "t < position")],
+    ),
 ]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import warm
 
 PROGRAMS = Path(__file__).parent / "programs"
 PLAIN = ("-m", "workbench.cli", "run", "--simulated")
@@ -158,7 +159,8 @@ RIGHT = [
 
 def verdict(program: Program) -> None:
     form = [program.form] if program.form else []
-    command = [sys.executable, *program.command, str(PROGRAMS / program.file), *form]
+    python = warm.python("gpu" if program.command else "host") if program.file.endswith(".py") else [sys.executable]
+    command = [*python, *program.command, str(PROGRAMS / program.file), *form]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     output = done.stdout + done.stderr
     assert done.returncode == program.status, output

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from workbench.base.processes.fork_server import ForkServer
+from workbench.base.processes.forking import Main
+from workbench.base.processes.worker import work
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.service.judging import Work, record
 from workbench.service.progress import write_stages
@@ -37,3 +41,20 @@ def fake(work: Work) -> dict[str, Any]:
             outcome = rest
     verdict = Verdict("twice", "kernel", "small", {}, outcome, "" if outcome == "ok" else f"it is {outcome}")
     return record(outcome, verdict.message, (), Judgement("twice", "candidate.py", (verdict,)))
+
+
+class KeptServer(ForkServer):
+    """Forks workers that have imported this module, for one executor after the other: only its own end closes it."""
+
+    def __init__(self) -> None:
+        super().__init__(f"{__name__}:prepare", marked=True)
+
+    def close(self) -> None:
+        """Forget a server that has ended; leave one that runs to the next executor."""
+        if self.process is None or not self.process.running:
+            super().close()
+
+
+def prepare() -> Callable[[str], Main]:
+    """Return the function of a copy in a role, which is that of a worker."""
+    return lambda role: work

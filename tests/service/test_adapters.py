@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+import warm
 from fastapi import FastAPI
 from running import Running, free_port
 from served_candidates import CUDA, PYTHON
@@ -42,7 +43,7 @@ SIX = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     state = tmp_path_factory.mktemp("served") / "state"
-    words = [sys.executable, "-m", "workbench.cli", "serve", f"{FOLDER}/served_ops.py:twice", "puzzle:guard"]
+    words = [*warm.python(), "-m", "workbench.cli", "serve", f"{FOLDER}/served_ops.py:twice", "puzzle:guard"]
     made = Running(words, state)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORKBENCH_SERVICE_URL", made.url)

@@ -13,7 +13,7 @@ from workbench.puzzles import NAMES, puzzle
 from workbench.service.puzzle_ops import op_of
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks" / "puzzles").glob("*.ipynb"))
-SERVED = [name for name in NAMES if name != "paged_read"]
+SERVED = [name for name in NAMES if name not in ("paged_read", "ragged_prompt")]
 
 
 def solutions() -> dict[str, str]:

@@ -10,9 +10,10 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
-from fakes import fake
+from fakes import KeptServer, fake
 
 from workbench.base.processes.executor import OwnProcesses
+from workbench.base.processes.fork_server import ForkServer
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.service import Client, LimitReached, Problems, Service, ServiceOptions, Submission, Ticket
 from workbench.service.rewards import ServiceResult
@@ -21,6 +22,17 @@ from workbench.service.tickets import ATTEMPTS, Tickets
 CLIENT = Client("tests", "a-token-for-tests", queued=40, priority=5)
 OTHER = Client("others", "another-token-for-tests", queued=2)
 SECONDS = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _workers() -> Iterator[None]:
+    """Workers are forks, as the judge's are: else each service starts processes that import torch for seconds."""
+    server = KeptServer()
+    with pytest.MonkeyPatch.context() as patch:
+        made = lambda judge, count: OwnProcesses(count=count, server=lambda work: server)  # noqa: E731
+        patch.setattr("workbench.service.service.own_processes", made)
+        yield
+    ForkServer.close(server)
 
 
 @pytest.fixture(scope="module")

@@ -223,7 +223,7 @@ def test_problems_of_folders_have_ids_and_only_their_statement_leaves(tmp_path):
     found = Problems([str(tmp_path), "puzzles"])
     assert [name for name in found if "puzzle" not in name] == ["level1/relu", "level2/norm"]
     assert (found["level1/relu"].statement, found["level2/norm"].statement) == ("Double it.", "")
-    assert len([name for name in found if "puzzle/" in name]) == 11
+    assert len([name for name in found if "puzzle/" in name]) == 12
     first, second = (found["level1/relu"].options(JudgingOptions(), os.urandom(8)) for _ in range(2))
     assert first["seeds"] != second["seeds"]
     one, other = (found["level1/relu"].options(JudgingOptions(), b"secret") for _ in range(2))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import toy
+import warm
 from toy import ALL_ENDS, ENDS, WrongCase, tune_steps
 
 from workbench import ops
@@ -219,10 +218,8 @@ def test_another_device_model_needs_no_new_run_of_the_same_architecture(tmp_path
 
 
 def start(store: Path, log: Path, seconds: float) -> subprocess.Popen:
-    command = [sys.executable, toy.__file__, str(store), str(log), str(seconds)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    )
+    command = [*warm.python(), toy.__file__, str(store), str(log), str(seconds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def wait_for_runs(log: Path, count: int) -> None:

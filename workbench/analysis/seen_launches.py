@@ -135,7 +135,7 @@ def seen(
         for at, one in enumerate(parameters)
     ]
     named = names if len(names) == len(parameters) else [one.name for one in kernel.parameters]
-    made = replace(kernel, parameters=_named(kernel.parameters, named), assembly=None)
+    made = replace(kernel, parameters=named_parameters(kernel.parameters, named), assembly=None)
     made, shared = with_triton(made, launch.runner.module.by_llvm, launch.block, launch.shared_bytes)
     return SeenLaunch(made, launch.grid, launch.block, shared, tuple(values))
 
@@ -184,7 +184,7 @@ def _array(address: int, size: int, array: Any) -> PassedArray:
     )
 
 
-def _named(parameters: Sequence[Parameter], names: Sequence[str]) -> tuple[Parameter, ...]:
+def named_parameters(parameters: Sequence[Parameter], names: Sequence[str]) -> tuple[Parameter, ...]:
     """Return the parameters with names that formulas can have, each once."""
     found: list[Parameter] = []
     taken: set[str] = set()

@@ -13,8 +13,8 @@ from workbench.base.packages import lazily
 
 _OPS = (
     "causal_attention", "causal_attention_backward", "contiguous_attention", "conv_step", "copy_blocks",
-    "gated_delta_step", "gather_cache", "indexer_scores", "mla_decode", "paged_attention", "pool_windows",
-    "reshape_and_cache", "swap_blocks", "top_k_positions",
+    "gated_delta_step", "gather_cache", "indexer_scores", "mla_decode", "paged_attention", "paged_prefill",
+    "pool_windows", "reshape_and_cache", "rotate_heads", "swap_blocks", "top_k_positions",
 )  # fmt: skip
 _LAZY = dict.fromkeys(kvcache.__all__, "workbench.attention.kvcache") | dict.fromkeys(_OPS, "workbench.attention.ops")
 
@@ -44,8 +44,10 @@ if TYPE_CHECKING:
     from workbench.attention.ops import indexer_scores as indexer_scores
     from workbench.attention.ops import mla_decode as mla_decode
     from workbench.attention.ops import paged_attention as paged_attention
+    from workbench.attention.ops import paged_prefill as paged_prefill
     from workbench.attention.ops import pool_windows as pool_windows
     from workbench.attention.ops import reshape_and_cache as reshape_and_cache
+    from workbench.attention.ops import rotate_heads as rotate_heads
     from workbench.attention.ops import swap_blocks as swap_blocks
     from workbench.attention.ops import top_k_positions as top_k_positions
 

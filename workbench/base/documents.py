@@ -118,9 +118,11 @@ _LINE = (
     )
     | {"mix": _ANY}
 )
+_EXACT = {"exact": _MAYBE, "exact_difference": _list(_TEXT)}
 _TRIAL = (
     _each(_TEXT, "op variant language case outcome message predicted_for")
-    | {"config": _CONFIG, "bound_by": _MAYBE, "reused": _YES, "exact": _MAYBE}
+    | {"config": _CONFIG, "bound_by": _MAYBE, "reused": _YES}
+    | _EXACT
     | _each(
         _NUMBER,
         "predicted_us expected_low_us expected_high_us measured_us spread_us registers spill_bytes shared_bytes "
@@ -135,7 +137,8 @@ COMPARED = (
 """Figures of a compared variant, in their order."""
 _COMPARED = (
     _each(_TEXT, "variant language arch outcome message configuration_is")
-    | _each(_MAYBE, "compiler time_is predicted_for exact")
+    | _each(_MAYBE, "compiler time_is predicted_for")
+    | _EXACT
     | {"config": _CONFIG, "sample": _SAMPLE, "remarks": _list(_TEXT)}
     | _each(_NUMBER, COMPARED)
 )
@@ -190,7 +193,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
         ),
         "compare-code": (
             "workbench compare-code OP --json",
-            _each(_KERNEL_CODE, "left right") | _each(_CODE_DIFFERENCE, "sass ptx") | {"exact": _MAYBE},
+            _each(_KERNEL_CODE, "left right") | _each(_CODE_DIFFERENCE, "sass ptx") | _EXACT,
         ),
         "check": ("workbench check OP --json", {}),
         "prove": (

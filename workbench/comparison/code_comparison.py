@@ -167,6 +167,7 @@ class CodeComparison(Tabular):
         return document(
             "compare-code", left=sides[0], right=sides[1], sass=found.get("machine code"), ptx=found.get("PTX"),
             exact=None if self.exact is None else str(self.exact),
+            exact_difference=[] if self.exact is None else [*self.exact.difference],
         )  # fmt: skip
 
     def tables(self) -> list[Table]:
@@ -197,12 +198,7 @@ class CodeComparison(Tabular):
     @property
     def exact_notes(self) -> list[str]:
         """The answer of exact comparison as lines below a table; none where it was not asked."""
-        answer = self.exact
-        if answer is None:
-            return []
-        from workbench.analysis.exact import DIFFERS_NOTE
-
-        return [f"exact: {answer}", *[DIFFERS_NOTE] * (answer.same is False)]
+        return [] if self.exact is None else self.exact.lines
 
     def _differences(self) -> list[CodeDifference]:
         return [self.sass, self.ptx] if self._has_sass else [self.ptx]

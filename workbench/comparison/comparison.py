@@ -120,6 +120,7 @@ class Comparison(Tabular, Document):
                     "compiler": trial.resources.get("compiler"),
                     "remarks": remarks_of(trial),
                     "exact": None if exact is None else str(exact),
+                    "exact_difference": [] if exact is None else [*exact.difference],
                 }
             )
         return rows

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from workbench.analysis.exact import ExactAnswer, Side, compared, elements
+from workbench.analysis.exact import ExactAnswer, Side, as_floats, compared, elements
 from workbench.errors import ArgumentError
 from workbench.launch.checking import run_on_elements
+from workbench.launch.sim import machine_kernel
 from workbench.ops.tensors.inputs import Input, make, randn
 
 _TENSOR = re.compile(r"(float\d+|bfloat16)\[([\d, ]*)\]")
@@ -58,15 +59,23 @@ class DrawnLaunch:
         """Return the tensors of floats that the kernel changes."""
         before = {name: elements(one) for name, one in _floats(self._drawn(0)).items()}
         self.outputs = set(before)
-        return {name for name, one in self.results(0).items() if not torch.equal(one, before[name])}
+        return {
+            name for name, one in self.results(0, {}, Side(self.results)).items() if not torch.equal(one, before[name])
+        }
 
-    def results(self, number: int, side: Side | None = None) -> dict[str, torch.Tensor]:
+    def results(self, number: int, replaced: Mapping[str, torch.Tensor], side: Side) -> dict[str, torch.Tensor]:
         """Run the launch on elements; return those of the outputs."""
         given = self._drawn(number)
-        opcodes = run_on_elements(self.kernel, grid=self.grid, block=self.block, args=given)
-        if side is not None:
-            side.opcodes |= opcodes
+        for name, one in replaced.items():
+            _floats(given)[name].copy_(as_floats(one))
+        compiled = run_on_elements(self.kernel, grid=self.grid, block=self.block, args=given)
+        passed = [one for one in given if isinstance(one, float)]
+        side.take_kernels([machine_kernel(compiled)], passed)
         return {name: elements(one) for name, one in _floats(given).items() if name in self.outputs}
+
+    def inputs(self, number: int) -> dict[str, torch.Tensor]:
+        """Return the tensors of floats among the arguments of a draw."""
+        return _floats(self._drawn(number))
 
     def _drawn(self, number: int) -> list[Any]:
         made = (make(one, f"args[{place}]", {}, number) for place, one in enumerate(self.args))
@@ -85,12 +94,12 @@ def exactly(first: DrawnLaunch, second: DrawnLaunch) -> ExactAnswer:
         raise ArgumentError("grid", None, "the blocks of the launch", "exact=True with kernels: grid=, block=, args=.")
 
     def side_of(launch: DrawnLaunch) -> Side:
-        def compute(number: int, side: Side) -> dict[str, torch.Tensor]:
+        def compute(number: int, given: Mapping[str, torch.Tensor], side: Side) -> dict[str, torch.Tensor]:
             if not first.outputs:
                 first.outputs = second.outputs = first.written() | second.written()
-            return launch.results(number, side)
+            return launch.results(number, given, side)
 
-        return Side(compute)
+        return Side(compute, launch.inputs)
 
     return compared(side_of(first), side_of(second))
 

@@ -160,9 +160,9 @@ class MemoryRecords:
         place = python_place() or tuple(return_addresses(frames, count))
         number[0] = self._origins.number(_Origin((tensor or b"").decode(), element, place))
 
-    def use(self, memory: LaunchMemory) -> None:
-        """Record that a launch has its arguments' memory."""
-        place, kernel = python_place(), readable(memory.kernel.name)
+    def use(self, memory: LaunchMemory, place: HostPlace | None) -> None:
+        """Record that a launch at a line of the host has its arguments' memory."""
+        kernel = readable(memory.kernel.name)
         for at, names in memory.arguments.items():
             number = self._uses.number(_Use(kernel, "/".join(names), place))
             self._library.workbench_driver_used(memory.rows[at][0], number)

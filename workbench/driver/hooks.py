@@ -12,6 +12,7 @@ import ctypes
 import functools
 import math
 import re
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,9 +27,11 @@ from workbench.analysis.host_calls import HostCall
 from workbench.analysis.watching import watched
 from workbench.driver.argument_names import names_of
 from workbench.driver.client_memory import HookRead, LaunchMemory, MemoryRecords
+from workbench.driver.host_places import python_place, return_addresses
 from workbench.driver.images import resources_of
 from workbench.driver.linking import linked
 from workbench.driver.observing import observed
+from workbench.driver.order import ACCESS_BYTES, HookHostAccess, HookUnordered, OrderFindings
 from workbench.driver.passed_tensors import passed_extents, passed_tensors
 from workbench.driver.refusals import HookRefusal, Refusals
 from workbench.errors import (
@@ -108,7 +111,8 @@ class HookLaunch(ctypes.Structure):
         ("parameters", _pointer),
         ("parameter_bytes", _u64), ("buffers", _pointer), ("buffer_count", _u64), ("generation", _u64),
         ("context", _u64), ("heap_bytes", _u64), ("seconds", _double), ("heap_is_used", _u32),
-        ("found", _u32),
+        ("found", _u32), ("frames", _pointer), ("frame_count", _u32),
+        ("deed", _u64), ("accesses", _pointer), ("access_count", _u64),
     )  # fmt: skip
 
 
@@ -147,6 +151,9 @@ _REFUSED = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookRefusal), *_ANSWER)
 _FETCHED = ctypes.CFUNCTYPE(None, _u64)
 _ORIGIN = ctypes.CFUNCTYPE(None, ctypes.c_char_p, _u32, _pointer, _u32, ctypes.POINTER(_u64), *_ANSWER)
 _HOST_READ = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookRead), *_ANSWER)
+_DEED = ctypes.CFUNCTYPE(None, ctypes.c_char_p, _pointer, _u32, ctypes.POINTER(_u64), *_ANSWER)
+_UNORDERED = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookUnordered), *_ANSWER)
+_HOST_ACCESS = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookHostAccess), *_ANSWER)
 _UNLOAD = ctypes.CFUNCTYPE(None, _u64)
 _INTERRUPT = ctypes.CFUNCTYPE(None)
 
@@ -167,6 +174,9 @@ class Hooks(ctypes.Structure):
         ("refused", _REFUSED),
         ("origin", _ORIGIN),
         ("host_read", _HOST_READ),
+        ("deed", _DEED),
+        ("unordered", _UNORDERED),
+        ("host_access", _HOST_ACCESS),
         ("unload", _UNLOAD),
         ("fetched", _FETCHED),
         ("interrupt", _INTERRUPT),
@@ -223,6 +233,8 @@ class Machine:
         library.workbench_driver_follow_writes.restype = None
         self._follows_writes = False
         self._heaps: dict[int, DeviceHeap] = {}
+        self._thread = threading.local()
+        self._order = OrderFindings(self._records.made)
         refusals = Refusals()
         watch = watched()
         self._follow_writes(watch is not None and watch.checks)
@@ -232,7 +244,9 @@ class Machine:
             _OCCUPANCY(_guarded(self._occupancy)), _LINK(_guarded(self._link)), _VARIABLE(_guarded(self._variable)),
             _KERNELS(_guarded(self._kernels)), _ENCODE(_guarded(_encode)), _HOST_CALL(_guarded(self._host_call)),
             _REFUSED(_guarded(refusals.refused)), _ORIGIN(_guarded(self._records.origin)),
-            _HOST_READ(_guarded(self._host_read)), _UNLOAD(self._unload), _FETCHED(refusals.fetched),
+            _HOST_READ(_guarded(self._host_read)), _DEED(_guarded(self._order.deed)),
+            _UNORDERED(_guarded(self._order.unordered)), _HOST_ACCESS(_guarded(self._order.host_access)),
+            _UNLOAD(self._unload), _FETCHED(refusals.fetched),
             ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 
@@ -325,7 +339,11 @@ class Machine:
             extents = passed_extents(kernel.entry.parameters, parameters) if wanted else {}
             memory = LaunchMemory(rows, heap, kernel, parameters, self._records, extents, of_host)
             if self._follows_writes:
-                self._records.use(memory)
+                place = python_place()
+                self._records.use(memory, place)
+                launch.deed = self._order.launch(
+                    kernel, place, tuple(return_addresses(launch.frames, launch.frame_count))
+                )
             bound = kernel.bind_packed(grid, block, parameters, memory, options, shared)
             if watch is not None and watch.seen is not None:
                 passed = {at: one for at, (_, one) in passed_tensors(kernel.entry.parameters, parameters).items()}
@@ -336,6 +354,10 @@ class Machine:
             code = _FAULT_CODES.get(self.last_fault.kind, _LAUNCH_FAILED)
             raise _Failed(_TIMEOUT if isinstance(fault, KernelTimeout) else code, message) from fault
         self.last_report, self._footprint = report, report.footprint
+        # Kept until the library has read them, after the hook.
+        self._thread.accesses = report.accesses
+        launch.accesses = ctypes.cast(ctypes.c_char_p(report.accesses), _pointer)
+        launch.access_count = len(report.accesses) // ACCESS_BYTES
         self._records.wrote(report)
         if watch is not None:
             compiled = self._modules[launch.module].compiled(kernel.name)
@@ -553,7 +575,12 @@ def _options(
 ) -> LaunchOptions:  # fmt: skip
     """Return the options of a launch, made once for all launches with equal arguments."""
     options = LaunchOptions(
-        seconds_limit=seconds_limit, statistics=statistics, cooperative=cooperative, cluster=cluster, repeats=repeats
+        seconds_limit=seconds_limit,
+        statistics=statistics,
+        cooperative=cooperative,
+        cluster=cluster,
+        repeats=repeats,
+        accesses=watch is not None and watch.checks,
     )
     return options if watch is None else watch.options(options)
 

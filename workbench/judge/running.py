@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from workbench.analysis.exact import ExactAnswer, constants_of
+from workbench.analysis.exact import SECONDS, ExactAnswer, Side
 from workbench.base import by_value
 from workbench.base.busy import OwnDeadline
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
 from workbench.judge.changed_cases import ChangedCases
 from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
-from workbench.judge.exact import EXACT, SECONDS, InWords, Sides, exact_answer
+from workbench.judge.exact import EXACT, exact_answer
 from workbench.judge.launching import ORDERS, USUAL, Failed, RunOrder, kernel_of, launch, refuse, valid
 from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
@@ -33,6 +33,7 @@ from workbench.ops.declared.case import DeclaredCase
 from workbench.ops.declared.elsewhere import Meaningless
 from workbench.ops.declared.shapes import SIZES
 from workbench.ops.error_causes import causes_of, is_float32
+from workbench.ops.exact_runs import put
 from workbench.ops.tensors.checks import real_parts
 from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
@@ -81,7 +82,7 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
         _judge(functools.partial(checks, cases, request), fields.update)
         if request.get("exact") and fields.get("outcome") == OK:
             found = _exact(cases, request, deadline)
-            fields |= {"exact": found.answer, "exact_difference": [*found.difference]}
+            fields |= {"exact": str(found), "exact_difference": [*found.difference]}
     finally:
         answer(fields | {"stage_seconds": dict(_seconds)})
 
@@ -228,31 +229,31 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> I
     yield from _checks_of_views(cases[0].viewed(), request, description, loaded, deadline)
 
 
-def _exact(cases: Sequence[Any], request: Mapping[str, Any], whole: OwnDeadline) -> InWords:
-    """Return in words whether the kernels of a description are the same computation as the reference.
+def _exact(cases: Sequence[Any], request: Mapping[str, Any], whole: OwnDeadline) -> ExactAnswer:
+    """Return whether the kernels of a description are the same computation as the reference.
 
     What is left of the ``whole`` request's time limits the explanation of a difference.
     """
     if request.get("description") is None:
-        return InWords(str(ExactAnswer.without("a variant in plain torch has no kernel")))
+        return ExactAnswer.without("a variant in plain torch has no kernel")
     description = valid(Description.of, request["description"])
     loaded, deadline = _loaded(tuple(description.programs)), OwnDeadline(request["seconds"])
     problem = _case(request["case"]).problem(request["config"])
 
     def run(case: Any, replaced: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         tensors = case.inputs(problem)
-        for name, one in replaced.items():
-            tensors.named()[name].copy_(one)
+        put(replaced, tensors.named())
         buffers = Buffers(tensors, description.workspace, 0, description.contiguous)
         _launch_all(description, loaded, buffers, EXACT, deadline)
         return buffers.run.named()
 
+    def remember(side: Side) -> None:
+        kernels = [loaded.programs[one.program][one.entry] for one in description.launches]
+        passed = (argument.value for one in description.launches for argument in one.arguments)
+        side.take_kernels(kernels, (number for number in passed if isinstance(number, float)))
+
     formula = None if request["formula"] is None else by_value.loads(request["formula"])
-    kernels = [loaded.programs[one.program][one.entry] for one in description.launches]
-    constants = [number for text in description.programs for number in constants_of(text)]
-    passed = (argument.value for one in description.launches for argument in one.arguments)
-    constants += [number for number in passed if isinstance(number, float)]
-    return exact_answer(cases, Sides(run, kernels, problem, formula, constants, min(SECONDS, whole.left)))
+    return exact_answer(cases, run, remember, formula, request["config"], min(SECONDS, whole.left))
 
 
 def _changed(request: Mapping[str, Any], description: Description, name: str, notes: Notes) -> Iterator[Check]:

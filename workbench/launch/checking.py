@@ -13,7 +13,7 @@ from workbench.base.argument_kinds import checked_kinds
 from workbench.driver.triton.calls import KernelCall, is_jit, run_call
 from workbench.errors import ArgumentError
 from workbench.launch.loading import Kernel, kernel_to_launch
-from workbench.launch.sim import Simulator, machine_kernel, run
+from workbench.launch.sim import Simulator, run
 from workbench.ptx import LaunchOptions
 from workbench.ptx.launch import MachineLaunch
 from workbench.ptx.proved import ProvedAccesses
@@ -198,22 +198,19 @@ def trace_kernel(
 def run_on_elements(
     kernel: Any, *, grid: Any, block: Any = None, args: Sequence[object] = (),
     kwargs: Mapping[str, object] | None = None, seconds_limit: float | None = 60.0,
-) -> set[str]:  # fmt: skip
-    """Run ``kernel`` on elements of a ring, as `trace_kernel` takes it; return the names of its instructions.
+) -> CompiledKernel:  # fmt: skip
+    """Run ``kernel`` on elements of a ring, as `trace_kernel` takes it; return the compiled kernel.
 
     What it writes are elements, which `workbench.analysis.exact` reads. Raises KernelFault where it does what has no
     rule.
     """
-    from workbench.analysis.exact import opcodes_of
-
     options = LaunchOptions(exact=True, statistics=is_jit(kernel), seconds_limit=seconds_limit)  # else it is not kept
     call = KernelCall(kernel, grid, block, args, kwargs)
     if is_jit(kernel):
-        compiled = run_call(call, options).kernel
-    else:
-        compiled, launch = _bound(call, options)
-        run(compiled, launch)
-    return opcodes_of([machine_kernel(compiled)])
+        return run_call(call, options).kernel
+    compiled, launch = _bound(call, options)
+    run(compiled, launch)
+    return compiled
 
 
 def _bound(call: KernelCall, options: LaunchOptions) -> tuple[CompiledKernel, MachineLaunch]:

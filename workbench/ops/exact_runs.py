@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,10 +15,10 @@ from workbench.analysis.exact import (
     OnElements,
     RingTensor,
     Side,
+    as_floats,
     beside_the_first,
     elements,
     is_float,
-    opcodes_of,
     raw,
     result_of,
     ringed,
@@ -30,6 +29,7 @@ from workbench.launch.sim import machine_kernel
 from workbench.ops.declared.case import DeclaredCase
 from workbench.ops.declared.problem import DeclaredTensors
 from workbench.ops.sampled_case import SampledCase
+from workbench.ops.tensors.inputs import Input
 from workbench.ops.tensors.run_tensors import RunTensors, place_of
 from workbench.ops.values import Case, Config
 from workbench.ops.variant import TorchVariant, Variant
@@ -48,21 +48,66 @@ def side_of(variant: Variant, config: Config, case: Case, arch: str | None = Non
     Its kernels run in the PTX machine, whatever device it is compared on; ``arch`` is by default the first that has
     what the variant needs.
     """
+    if isinstance(variant, TorchVariant):
+        return reference_side(lambda number: _with_formula(drawn(case, number), variant), variant, config)
 
-    def compute(number: int, side: Side) -> Outputs:
+    def compute(number: int, given: Mapping[str, torch.Tensor], side: Side) -> Outputs:
         one = drawn(case, number)
-        if isinstance(variant, TorchVariant):
-            return _of_torch(variant, config, one, side)
         device = devices.simulator(arch or variant.machine_arch(one.problem()))
         problem = one.problem(config, arch=device.arch)
         tensors = one.inputs(problem)
+        put(given, tensors.named())
         variant.run(config, problem, tensors, device, exact=True)
         if not side.opcodes:
             compiled = variant.kernels(config, problem, device.arch, machine_code=False)
-            side.opcodes |= opcodes_of([machine_kernel(one) for one in compiled])
+            side.take_kernels([machine_kernel(one) for one in compiled])
         return {name: elements(part) for name, part in _written(tensors).items()}
 
-    return Side(compute)
+    return Side(compute, lambda number: inputs_of(drawn(case, number), config), axes_of(case))
+
+
+def reference_side(draw: Callable[[int], Any], formula: TorchVariant | None, config: Config) -> Side:
+    """Return an op's reference as one side, on a case for each draw.
+
+    Where the cases have no reference in torch it is the ``formula``, a variant in plain torch.
+    """
+
+    def compute(number: int, given: Mapping[str, torch.Tensor], side: Side) -> Outputs:
+        case = draw(number)
+        if isinstance(case, DeclaredCase):
+            return _of_reference(case, side.operators, given)
+        if formula is None:
+            raise NoExactRule("the op has no variant in plain torch")
+        tensors = case.inputs(case.problem(config))
+        if packed := [name for name, one in vars(tensors).items() if getattr(one, "dtype", None) == torch.uint8]:
+            side.doubt = f"{formula.name} computes with the bytes of {packed[0]} as plain numbers"
+        return _of_formula(formula, case.problem(config), tensors, side.operators, given)
+
+    return Side(compute, lambda number: inputs_of(draw(number), config), axes_of(draw(0)))
+
+
+def inputs_of(case: Any, config: Config) -> Outputs:
+    """Return the floats among a case's inputs, by name."""
+    if isinstance(case, DeclaredCase):
+        return {name: one for name, one in case.arguments().items() if is_float(one)}
+    tensors = case.inputs(case.problem(config))
+    judged = {place_of(one)[0] for one in tensors.judged().values()}
+    given = {name: one for name, one in vars(tensors).items() if is_float(one) and place_of(one)[0] not in judged}
+    first = {_extent_of(one): name for name, one in reversed(given.items())}  # fields may be one tensor
+    return {name: one for name, one in given.items() if first[_extent_of(one)] == name}
+
+
+def axes_of(case: Any) -> Mapping[str, Sequence[str]]:
+    """Return the names of a case's sizes for the axes of its inputs."""
+    given = case.given.items() if isinstance(case, DeclaredCase) else ()
+    shapes = {name: one.shape for name, one in given if isinstance(one, Input)}
+    return {name: [size if isinstance(size, str) else "" for size in shape] for name, shape in shapes.items()}
+
+
+def put(given: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write inputs that are given, floats or elements, into a run's tensors of the same names."""
+    for name, one in given.items():
+        tensors[name].copy_(as_floats(one))
 
 
 def exact_column(case: Any, trials: Sequence[tuple[Variant, Trial]]) -> Iterator[Beside | None]:
@@ -76,39 +121,29 @@ def exact_column(case: Any, trials: Sequence[tuple[Variant, Trial]]) -> Iterator
     return (next(answers) if trial.ok else None for _, trial in trials)
 
 
-def _of_torch(variant: TorchVariant, config: Config, case: Any, side: Side) -> Outputs:
-    if isinstance(case, DeclaredCase):
-        function = variant.function  # type: ignore[attr-defined]  # torch variants of declared ops have one
-        contract = replace(case.contract, function=function)
-        return results_of_reference(replace(case, contract=contract), side.operators)
-    problem = case.problem(config)
-    tensors = case.inputs(problem)
-    if packed := bytes_of(tensors):
-        side.doubt = f"{variant.name} computes with the bytes of {packed[0]} as plain numbers"
-    return results_of_formula(variant, problem, tensors, side.operators)
+def _with_formula(case: Any, variant: TorchVariant) -> Any:
+    """Return a declared op's case with a variant in torch as its reference; another case as it is."""
+    if not isinstance(case, DeclaredCase):
+        return case
+    function = variant.function  # type: ignore[attr-defined]  # torch variants of declared ops have one
+    return replace(case, contract=replace(case.contract, function=function))
 
 
-def results_of_reference(
-    case: DeclaredCase, used: set[str], replaced: Mapping[str, RingTensor] = MappingProxyType({})
-) -> Outputs:
+def _of_reference(case: DeclaredCase, used: set[str], replaced: Mapping[str, torch.Tensor]) -> Outputs:
     """Return the results of a declared op's reference on elements; ``used`` collects the operators that compute.
 
     ``replaced`` has tensors to compute with in place of the case's.
     """
-    given = {name: replaced[name] if name in replaced else ringed(one, used) for name, one in case.arguments().items()}
+    given = {name: ringed(replaced.get(name, one), used) for name, one in case.arguments().items()}
     with OnElements(used):
         answer = case.contract.answer(given, exact=False)
     return {name: result_of(one) for name, one in answer.items()}
 
 
-def results_of_formula(
-    formula: TorchVariant,
-    problem: Any,
-    tensors: Any,
-    used: set[str],
-    replaced: Mapping[str, RingTensor] = MappingProxyType({}),
+def _of_formula(
+    formula: TorchVariant, problem: Any, tensors: Any, used: set[str], replaced: Mapping[str, torch.Tensor]
 ) -> Outputs:
-    """Return the results of a variant in plain torch on elements; arguments as of `results_of_reference`.
+    """Return the results of a variant in plain torch on elements; arguments as of `_of_reference`.
 
     Raises NoExactRule for outputs that are no floats.
     """
@@ -117,8 +152,7 @@ def results_of_formula(
     outputs: dict[str, RingTensor] = {}
     for name, one in vars(tensors).items():
         if is_float(one):
-            ring = replaced[name] if name in replaced else RingTensor.of(one, used)
-            ring = made.setdefault(_extent_of(one), ring)
+            ring = made.setdefault(_extent_of(one), ringed(replaced.get(name, one), used))
             setattr(tensors, name, ring)
             if name in written:
                 outputs[name] = ring
@@ -127,11 +161,6 @@ def results_of_formula(
     with OnElements(used):
         formula.compute(problem, tensors)
     return {name: raw(one) for name, one in outputs.items()}
-
-
-def bytes_of(tensors: RunTensors) -> list[str]:
-    """Return the names of tensors of bytes, whose numbers, such as NVFP4's, a formula makes of parts of a byte."""
-    return [name for name, one in vars(tensors).items() if isinstance(one, torch.Tensor) and one.dtype == torch.uint8]
 
 
 def _written(tensors: RunTensors) -> dict[str, torch.Tensor]:

@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.proof.clocks import NO_COUNTS, Ring, ThreadCounts
 from workbench.proof.conditions import FALSE, Predicate, both, substituted
 from workbench.proof.terms import Atom, Term
 from workbench.ptx.parse import Statement
+
+_PACKED = {"f16x2": 2, "bf16x2": 2}
+"""Bytes of an element of each packed type that atomic operations have."""
 
 
 class Epoch(NamedTuple):
@@ -40,7 +44,10 @@ ANY = "any"
 
 
 class AccessMode(NamedTuple):
-    """The way in which an instruction accesses memory; see `ThreadAccess`. ``space`` is the state space, "" for any."""
+    """The way in which an instruction accesses memory; see `ThreadAccess`.
+
+    ``space`` is the state space, "" for any.
+    """
 
     writes: bool
     strong: bool = False
@@ -50,6 +57,23 @@ class AccessMode(NamedTuple):
     clipped: bool = False
     align: int = 0
     space: str = ""
+    values: tuple[Any, ...] = ()
+
+
+class Brought(NamedTuple):
+    """The bytes that a copy writes: those of a read, of which ``size`` are read and the others zeros."""
+
+    read: ThreadAccess
+    size: Term
+
+    def substituted(self, mapping: Mapping[Atom, Term]) -> Brought:
+        """Return it with atoms replaced."""
+        return Brought(self.read.substituted(mapping), substituted(self.size, mapping))
+
+    @property
+    def key(self) -> tuple:
+        """Everything that decides the bytes, if the memory that is read does not change."""
+        return self.read.base, self.read.offset, self.size
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +88,8 @@ class ThreadAccess:
     waited for it: None for one that it does not wait for. A bulk load is over with an item of a ring, its ``landing``.
     ``proxy`` marks accesses of bulk copies and of products, which do not see ordinary stores without a fence.
     ``clipped`` ones stay in their tensor, whatever their box is; ``align`` is the multiple that an address has to be,
-    where it is not the access's width.
+    where it is not the access's width. ``values`` are what a store writes, by element, and of a ``cp.async`` the place
+    that it reads; ``brought`` is what a ``cp.async`` writes, where that may matter.
     """
 
     statement: Statement
@@ -85,6 +110,8 @@ class ThreadAccess:
     proxy: bool = False
     clipped: bool = False
     align: int = 0
+    values: tuple[Any, ...] = ()
+    brought: Brought | None = None
 
     @property
     def key(self) -> tuple:
@@ -92,8 +119,20 @@ class ThreadAccess:
         return (
             self.base, self.offset, self.width, self.path, self.writes, self.strong, self.in_block, self.copy,
             self.epochs, self.lane_epochs, (self.statement.start, *self.rounds) if self.writes else (), self.clock,
-            self.over, self.landing, self.proxy,
+            self.over, self.landing, self.proxy, self.element if self.strong else 0, self.fixed, self.values,
         )  # fmt: skip
+
+    @property
+    def element(self) -> int:
+        """Bytes that are read or written as one: of a vector and of a packed type those of an element."""
+        kind = self.statement.opcode.rpartition(".")[2]
+        return _PACKED.get(kind) or PTX_BYTES.get(kind, self.width)
+
+    @property
+    def fixed(self) -> bool:
+        """True for a load of memory that nobody may write in the whole launch."""
+        parts = self.statement.opcode.split(".")
+        return parts[0] == "ldu" or (parts[0] == "ld" and "nc" in parts)
 
     @property
     def unit(self) -> int:
@@ -114,6 +153,8 @@ class ThreadAccess:
             rounds=tuple(substituted(one, mapping) for one in self.rounds), clock=self.clock.substituted(mapping),
             over=None if self.over is None else self.over.substituted(mapping),
             landing=None if self.landing is None else (self.landing[0], substituted(self.landing[1], mapping)),
+            brought=None if self.brought is None else self.brought.substituted(mapping),
+            values=tuple(substituted(one, mapping) for one in self.values),
         )  # fmt: skip
 
     def lasting(self, when: Predicate, path: Predicate, epochs: Epochs, lane_epochs: Epochs) -> ThreadAccess:

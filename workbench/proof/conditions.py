@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from workbench.proof.terms import Atom, Number, Term, quotient, ratio, remainder, term
@@ -12,11 +12,12 @@ from workbench.proof.terms import Atom, Number, Term, quotient, ratio, remainder
 class Predicate:
     """A condition: ``less`` (a term is below 0), ``zero``, ``not``, ``and``, ``or``, ``true`` or ``false``."""
 
-    __slots__ = ("_hash", "deps", "kind", "parts")
+    __slots__ = ("_hash", "deps", "kind", "opposite", "parts")
 
     def __init__(self, kind: str, *parts: Any):
         self.kind, self.parts = kind, parts
         self._hash = hash((kind, parts))
+        self.opposite: Predicate | None = None
         self.deps: frozenset[Atom] = frozenset().union(*(one.deps for one in parts))
 
     def __hash__(self) -> int:
@@ -39,10 +40,28 @@ TRUE, FALSE = Predicate("true"), Predicate("false")
 def negative(value: Number) -> Predicate:
     """Return the condition that a term is below 0."""
     value = term(value)
+    return _of_a_choice(value, negative) or undivided(value)
+
+
+def undivided(value: Term) -> Predicate:
+    """Return the condition that a term is below 0 as one comparison, from which bounds of a minimum follow."""
     low, high = value.bounds
     if high is not None and high < 0:
         return TRUE
     return FALSE if low is not None and low >= 0 else Predicate("less", value)
+
+
+def _of_a_choice(value: Term, test: Callable[[Term], Predicate]) -> Predicate | None:
+    """Return a condition of a choice, perhaps with a factor and a number, where a way of it decides; else None."""
+    keys = [key for key in value.parts if key]
+    if len(keys) != 1 or len(keys[0]) != 1 or keys[0][0].kind not in ("choice", "flag"):
+        return None
+    ((atom,),), factor, rest = keys, value.parts[keys[0]], value.parts.get((), 0)
+    condition, *ways = atom.args if atom.kind == "choice" else (*atom.args, term(1), term(0))
+    chosen, other = (test(way * factor + rest) for way in ways)
+    if not {chosen.kind, other.kind} & {"true", "false"}:
+        return None
+    return either(both(condition, chosen), both(negation(condition), other))
 
 
 def at_most(one: Number, other: Number) -> Predicate:
@@ -68,6 +87,9 @@ def zero(value: Number) -> Predicate:
     low, high = value.bounds
     if (low is not None and low > 0) or (high is not None and high < 0):
         return FALSE
+    decided = _of_a_choice(value, zero)
+    if decided is not None:
+        return decided
     first = min(value.parts, key=lambda key: [one.number for one in key])
     return Predicate("zero", value if value.parts[first] > 0 else -value)
 
@@ -79,6 +101,12 @@ def equal(one: Number, other: Number) -> Predicate:
 
 def negation(condition: Predicate) -> Predicate:
     """Return the opposite of a condition."""
+    if condition.opposite is None:
+        condition.opposite = _negated(condition)
+    return condition.opposite
+
+
+def _negated(condition: Predicate) -> Predicate:
     kind, parts = condition.kind, condition.parts
     if kind == "less":
         return negative(-parts[0] - 1)
@@ -116,6 +144,14 @@ def _joined(kind: str, neutral: Predicate, final: Predicate, conditions: Iterabl
                 return final
             if one != neutral:
                 found[one] = None
+    for one in found:  # the paths that join often leave out each other: of (not a) or (a and b), b is left
+        if one.kind in ("and", "or"):
+            kept = [part for part in one.parts if negation(part) not in found]
+            if any(part in found for part in one.parts):
+                return _joined(kind, neutral, final, [other for other in found if other is not one])
+            if len(kept) < len(one.parts):
+                simpler = (both if kind == "or" else either)(*kept)
+                return _joined(kind, neutral, final, [simpler if other is one else other for other in found])
     parts = tuple(found)
     return neutral if not parts else parts[0] if len(parts) == 1 else Predicate(kind, *parts)
 
@@ -228,3 +264,16 @@ def substituted(value: Any, mapping: Mapping[Atom, Term]) -> Any:
         return in_term(one) if isinstance(one, Term) else in_condition(one) if isinstance(one, Predicate) else one
 
     return anything(value)
+
+
+def narrowed(value: Any, path: Predicate) -> Any:
+    """Return a term or a condition with the way that each choice takes where a path holds, if a part of it tells."""
+    known = frozenset(conjuncts(path))
+    mapping: dict[Atom, Term] = {}
+    for atom in value.deps:
+        if atom.kind in ("choice", "flag"):
+            condition, *ways = atom.args if atom.kind == "choice" else (*atom.args, term(1), term(0))
+            for holds, way in zip((condition, negation(condition)), ways, strict=True):
+                if known.issuperset(conjuncts(holds)):
+                    mapping[atom] = narrowed(way, path)
+    return substituted(value, mapping) if mapping else value

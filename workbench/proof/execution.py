@@ -22,7 +22,7 @@ from workbench.proof.records import Records
 from workbench.proof.shared_values import SharedValues
 from workbench.proof.solver import QUICK, Effort, Question
 from workbench.proof.specification import Specification
-from workbench.proof.state import STORES, State, Value, merged
+from workbench.proof.state import STORES, Landed, State, Value, merged
 from workbench.proof.terms import THREAD, Term, remainder, term
 from workbench.proof.unknown import Unknown
 from workbench.proof.values import WITHOUT_MEMORY, Operation, as_integer, computed
@@ -276,7 +276,9 @@ class Execution(Records):
         if self.exact:
             self.stored[access] = values
 
-    def shared_value(self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int]) -> Value:
+    def shared_value(
+        self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int], landed: Landed
+    ) -> Value:  # fmt: skip
         """Return what a load finds in shared memory, within the limits of its type.
 
         Threads with roles order their accesses by more than barriers of all: only what these order is looked at.
@@ -284,7 +286,7 @@ class Execution(Records):
         if self.role.known:
             value = self.passed(self, access, shift, size, limits) if self.exact else None
             return self.fresh(access.statement, f"shared{shift}", *limits) if value is None else value
-        return self._shared.load(access, shift, size, limits)
+        return self._shared.load(access, shift, size, limits, landed.copies)
 
     # -- values -------------------------------------------------------------------------------------------------
 

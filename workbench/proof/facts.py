@@ -8,11 +8,13 @@ from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.ops.tensors.data_facts import APART, DISTINCT, parts_of
-from workbench.proof.conditions import TRUE, Predicate, both, conjuncts, substituted
+from workbench.proof.conditions import FALSE, TRUE, Predicate, at_most, both, conjuncts, substituted
 from workbench.proof.formulas import formula
 from workbench.proof.tensors import TensorArgument
 from workbench.proof.terms import Arena, Atom, Term, term
 
+_MOST_TRIED = 1 << 12
+"""Values of which each is tried whether a fact allows it."""
 _EXAMPLE = '{"block_tables": "0 <= v < num_blocks", "slot_mapping": "distinct or -1"}'
 
 
@@ -71,7 +73,7 @@ class DataFact:
                 raise ArgumentError(where, repr(part), "distinct, or a comparison of v", f"Write as {_EXAMPLE}.")
             conditions.append(one)
         for one in (tensor, lengths or tensor):
-            if not one.dtype.startswith(("int", "uint", "bool")):
+            if not one.is_whole:
                 got, allowed = f"{one.name} of {one.dtype}", "a tensor of whole numbers"
                 raise ArgumentError(where, got, allowed, "Kernels may read the bits of floats.")
         whole = both(*conditions) if conditions else TRUE
@@ -102,6 +104,46 @@ def _given(condition: Predicate, value: Atom) -> Term | None:
     factor = condition.parts[0].parts.get((value,), 0)
     rest = condition.parts[0] - Term({(value,): factor} if factor else {})
     return rest * -factor if abs(factor) == 1 and value not in rest.deps else None
+
+
+def enough_values(fact: DataFact, data: Mapping[str, DataFact], arena: Arena) -> Predicate:
+    """Return a condition on sizes without which a tensor has more elements than its fact leaves values.
+
+    Each element takes one value, or as many places as its length is at least, but for the last.
+    """
+    index, value = arena.atom("fact", "i"), arena.atom("fact", "v")
+    second = value.atom
+    assert second is not None
+    if not (fact.distinct or fact.apart) or any(fact.condition(index, term(one)) != FALSE for one in fact.free):
+        return TRUE
+    (low, high), whole = _limits(fact, index, value), fact.condition(index, value)
+    least, most = low.constant, high.constant
+    each = 1
+    if fact.apart in data:
+        shortest, _ = _limits(data[fact.apart], index, value)
+        each = max(shortest.constant or 0, 0)
+    elif (
+        least is not None
+        and most is not None
+        and most - least < _MOST_TRIED
+        and all(second in one.deps for one in whole.deps)
+    ):
+        fitting = sum(fact.condition(index, term(one)) == TRUE for one in range(least, most + 1))
+        return at_most(fact.count, fitting)
+    return at_most((fact.count - 1) * each, high - low)
+
+
+def _limits(fact: DataFact, index: Term, value: Term) -> tuple[Term, Term]:
+    """Return the least and the largest value of an element by its type, and by comparisons with sizes."""
+    half, own = 1 << 8 * fact.size - 1, value.atom
+    assert own is not None
+    low, high = (term(-half), term(half - 1)) if fact.signed else (term(0), term(2 * half - 1))
+    for one in conjuncts(fact.condition(index, value)):
+        factor = one.parts[0].parts.get((own,), 0) if one.kind == "less" else 0
+        rest = one.parts[0] - value * factor if factor else term(0)
+        if abs(factor) == 1 and rest.deps.isdisjoint(value.deps | index.deps):
+            low, high = (low, -rest - 1) if factor > 0 else (rest + 1, high)
+    return low, high
 
 
 def split_facts(facts: Any) -> tuple[list[str], dict[str, str]]:

@@ -74,7 +74,9 @@ class HeadCopies:
 
 
 def _covers(one: ThreadAccess, other: ThreadAccess) -> bool:
-    return (one.base, one.offset, one.width, one.writes) == (other.base, other.offset, other.width, other.writes)
+    brought, its = (None if it.brought is None else it.brought.key for it in (one, other))
+    here, there = ((it.base, it.offset, it.width, it.writes) for it in (one, other))
+    return here == there and brought == its
 
 
 def _implied(path: Predicate, goal: Predicate, holds: Callable[[Predicate, Predicate], bool]) -> bool:

@@ -28,7 +28,7 @@ from workbench.proof.conditions import (
 from workbench.proof.graph import head
 from workbench.proof.head_copies import HeadCopies
 from workbench.proof.ring_forms import number_of, on_ring, remainder_of
-from workbench.proof.state import COPIES, QUEUES, STORES, Queue, State, Value, relative
+from workbench.proof.state import COPIES, QUEUES, STORES, Landed, Queue, State, Value, relative
 from workbench.proof.terms import THREAD, Atom, Term, quotient, remainder, term
 from workbench.proof.thread import Thread
 from workbench.proof.unknown import Unknown
@@ -297,7 +297,7 @@ class _SymbolicLoop:
         state.path = both(self.start.path, *self.facts)
         state.epochs, state.lane_epochs = self.epochs
         state.queues, state.touched = {name: Queue(one.groups) for name, one in self.copies.items()}, True
-        state.unfenced = self.unfenced
+        state.unfenced, state.landed = self.unfenced, Landed(since=frozenset((self.index,)))
         state.maps = dict(self.maps)
         return state
 

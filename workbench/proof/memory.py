@@ -138,7 +138,7 @@ def accesses_at(
     mode: AccessMode,
 ) -> list[ThreadAccess]:  # fmt: skip
     """Return, and record, accesses to places in arrays, each under its condition."""
-    writes, strong, copy, proxy, landing, clipped, align, _ = mode
+    writes, strong, copy, proxy, landing, clipped, align, _, values = mode
     if writes and any(_space(thread, base) == "const" for _, base, _ in places):
         raise Unknown(statement, "a write to constant memory")
     found = []
@@ -148,7 +148,7 @@ def accesses_at(
             one = ThreadAccess(
                 statement, base, offset, width, path, writes, strong, _in_block(statement), copy, state.epochs,
                 state.lane_epochs, thread.rounds, *thread.times(state, copy=copy), landing, proxy, clipped,
-                align,
+                align, values,
             )  # fmt: skip
             found.append(one)
             thread.record(one)
@@ -196,19 +196,20 @@ def move(thread: Thread, statement: Statement, operands: list[str], state: State
         raise Unknown(statement, f"the type of {statement.opcode} is not modelled")
     first = name in ("st", "red", "stmatrix")
     atomic = name in ("atom", "red")
+    values = _stored(thread, statement, operands[1], state) if name == "st" else ()
     found = accesses(
         thread, statement, operands[0 if first else 1], size * count, state, guard,
         AccessMode(writes=first or atomic, strong=atomic or any(one in _STRONG for one in parts),
-                   space=space_in(statement)),
+                   space=space_in(statement), values=values),
     )  # fmt: skip
+    for one in found if values else ():
+        thread.keep(one, values)
     if first:
-        if name == "st":
-            _keep(thread, statement, operands[1], state, found)
         return
     for place, register in destinations(thread, operands[0]):
         value: Value = None
         if name == "ld" and len(found) == 1:
-            value = _loaded(thread, found[0], place * size, parts[-1])
+            value = _loaded(thread, found[0], place * size, parts[-1], state)
             value = in_register(thread, statement, register, value, parts[-1], state)
         thread.assign(statement, state, register, value, guard)
 
@@ -219,35 +220,43 @@ def destinations(thread: Thread, operand: str) -> list[tuple[int, str]]:
     return [(place, name) for place, name in enumerate(names) if name in thread.graph.types]
 
 
-def _keep(thread: Thread, statement: Statement, operand: str, state: State, found: list[ThreadAccess]) -> None:
-    """Keep what a store writes, element by element."""
-    elements = operand.strip().strip("{}").split(",")
-    for one in found:
-        thread.keep(one, tuple(thread.value(statement, element, state) for element in elements))
+def _stored(thread: Thread, statement: Statement, operand: str, state: State) -> tuple[Value, ...]:
+    """Return what a store writes, element by element."""
+    return tuple(thread.value(statement, element, state) for element in operand.strip().strip("{}").split(","))
 
 
-def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str) -> Value:
+def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str, state: State) -> Value:
     """Return the value of an integer that was loaded; None for any."""
     size = PTX_BYTES[kind]
     if kind[0] not in "bsu" or size > 8 or "x" in kind:
         return None
-    offset = access.offset + shift
-    bits = 8 * size
     signed = kind[0] == "s" or size >= 4
+    found = element(thread, access, access.offset + shift, size, signed=signed)
+    if found is not None:
+        return found
+    low, high = _limits(size, signed)
+    if access.base.startswith("%") and is_shared(thread, access.base):
+        return thread.shared_value(access, shift, size, (low, high), state.landed)
+    return thread.fresh(access.statement, f"loaded{shift}", low, high) if size < 4 else None
+
+
+def element(thread: Thread, access: ThreadAccess, offset: Term, size: int, *, signed: bool) -> Term | None:
+    """Return an integer that an access finds in memory that does not change; None for any other."""
     fact = thread.specification.data.get(access.base)
     if fact is not None and fact.size == size:  # an element as the fact has it, whose bits may be read otherwise
         signed = fact.signed
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    if all(factor % size == 0 for factor in offset.parts.values()) and thread.constant(access):
-        place = quotient(offset, size)
-        given = fact.value(place) if fact is not None and fact.size == size and (fact.signed or size >= 4) else None
-        if given is not None:  # the access is in bounds, which is proved of all of them
-            return given
-        narrow = size < 4 and signed
-        return thread.specification.arena.atom("load", access.base, (place, size, narrow), low, high)
-    if access.base.startswith("%") and is_shared(thread, access.base):
-        return thread.shared_value(access, shift, size, (low, high))
-    return thread.fresh(access.statement, f"loaded{shift}", low, high) if size < 4 else None
+    if any(factor % size for factor in offset.parts.values()) or not thread.constant(access):
+        return None
+    place = quotient(offset, size)
+    given = fact.value(place) if fact is not None and fact.size == size and (fact.signed or size >= 4) else None
+    if given is not None:  # the access is in bounds, which is proved of all of them
+        return given
+    low, high = _limits(size, signed)
+    return thread.specification.arena.atom("load", access.base, (place, size, size < 4 and signed), low, high)
+
+
+def _limits(size: int, signed: bool) -> tuple[int, int]:
+    return (-(1 << 8 * size - 1), (1 << 8 * size - 1) - 1) if signed else (0, (1 << 8 * size) - 1)
 
 
 def in_register(thread: Thread, statement: Statement, register: str, value: Value, kind: str, state: State) -> Value:

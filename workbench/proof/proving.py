@@ -15,10 +15,10 @@ from workbench.ops.declared.variant import DeclaredVariant
 from workbench.ops.selection import op_of, variants_of
 from workbench.ops.variant import Case, Variant
 from workbench.proof.certificate import certificate
-from workbench.proof.conditions import below
+from workbench.proof.conditions import at_most, below
 from workbench.proof.evaluation import Values
 from workbench.proof.execution import Execution
-from workbench.proof.facts import DataFact
+from workbench.proof.facts import DataFact, element_of, enough_values
 from workbench.proof.family import Family, size_limits
 from workbench.proof.kept import keep, kept_proof, key_of
 from workbench.proof.of_ops import OpFamilies
@@ -27,6 +27,7 @@ from workbench.proof.role_queries import RoleQueries
 from workbench.proof.roles import has_roles, in_roles
 from workbench.proof.solver import Effort, OutOfBudget, Question, require_solver
 from workbench.proof.specification import Specification
+from workbench.proof.terms import THREAD
 from workbench.proof.unknown import Unknown
 from workbench.proof.verdict import PROPERTIES, PROVED, REFUTED, UNKNOWN, Counterexample, Proof, Proofs
 from workbench.proof.witness import counterexample
@@ -142,12 +143,11 @@ def prove_family(
     except Unknown as error:
         return Proof(family.kernel.label, UNKNOWN, "", (), dict.fromkeys(PROPERTIES, UNKNOWN), (), (str(error),))
     if _contradictory(made):
-        raise ArgumentError(
-            "facts", ", ".join(made.stated), "facts that hold for some sizes", "They contradict each other."
-        )
+        told = ", ".join([*made.stated, *(f"{name}: {one.text}" for name, one in made.data.items())])
+        raise ArgumentError("facts", told, "facts that hold for some sizes", "They contradict each other.")
     for name, fact in made.data.items():
-        if not _holds_for_some(made, fact):
-            allowed = "a fact that holds for some element"
+        if not (_holds_for_some(made, fact) and _holds_for_two(made, fact)):
+            allowed = "a fact that holds for some elements"
             raise ArgumentError(f"facts[{name!r}]", repr(fact.text), allowed, "Its parts contradict each other.")
     key = key_of(family.kernel.ptx, family.kernel.name, made, effort)
     known = kept_proof(key)
@@ -245,8 +245,9 @@ def attempt(
 
 
 def _contradictory(made: Specification) -> bool:
-    """Return True if no sizes keep the preconditions: of them everything would be proved."""
-    return Question(Effort(_EFFORT_WITHOUT), made.data, made.facts).ask([], model=False).contradiction
+    """Return True if no sizes keep the preconditions, or leave each element a value: all would be proved of them."""
+    rooms = [enough_values(one, made.data, made.arena) for one in made.data.values()]
+    return Question(Effort(_EFFORT_WITHOUT), made.data, [*made.facts, *rooms]).ask([], model=False).contradiction
 
 
 def _holds_for_some(made: Specification, fact: DataFact) -> bool:
@@ -258,6 +259,21 @@ def _holds_for_some(made: Specification, fact: DataFact) -> bool:
     question = Question(Effort(_EFFORT_WITHOUT), {}, [*made.facts, below(index, fact.count)])
     question.suppose(fact.condition(index, element))
     return not question.ask([], model=False).contradiction
+
+
+def _holds_for_two(made: Specification, fact: DataFact) -> bool:
+    """Return True if two elements may be as a fact says of two, or if there is one element alone."""
+    several = [*made.facts, at_most(2, fact.count)]
+    alone = Question(Effort(_EFFORT_WITHOUT), {}, several).ask([], model=False).contradiction
+    if alone or not (fact.distinct or fact.apart):
+        return True
+    index = made.arena.atom("unknown", "an index", (), 0, scope=THREAD)
+    element = element_of(made.arena, made.tensors[fact.tensor], index)
+    question = Question(Effort(_EFFORT_WITHOUT), made.data, several)
+    for tag in ("1", "2"):
+        question.suppose(below(index, fact.count), tag)
+        question.term(element, tag)
+    return not question.ask([f"(not {question.same(index)})"], model=False).contradiction
 
 
 def _preconditions(made: Specification) -> tuple[str, ...]:

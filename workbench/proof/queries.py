@@ -8,13 +8,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
-from workbench.proof.conditions import TRUE, Predicate, at_most, between, both, either, negation, negative, zero
+from workbench.proof.conditions import (
+    TRUE,
+    Predicate,
+    at_most,
+    between,
+    both,
+    either,
+    narrowed,
+    negation,
+    negative,
+    zero,
+)
 from workbench.proof.descriptors import alignment
 from workbench.proof.digits import zero_parts
 from workbench.proof.execution import Execution
 from workbench.proof.indices import block_index, flat_index, thread_index
 from workbench.proof.memory import size_of
-from workbench.proof.solver import USUAL, Answer, Linear, Place, Question
+from workbench.proof.series import in_series
+from workbench.proof.solver import THOROUGH, USUAL, Answer, Linear, Place, Question
 from workbench.proof.solver_texts import all_of, any_of
 from workbench.proof.terms import GRID, Term, quotient, remainder, term
 from workbench.proof.unknown import line_of
@@ -28,8 +40,8 @@ MOST_FAILURES = 3
 REPLICAS = "%global_smem"
 """The shared array of Triton's kernels, in which threads that hold the same element store it. No other compiler
 promises that."""
-Pair = tuple[ThreadAccess, ThreadAccess, bool]
-"""Two accesses and True for threads of one block, False for two blocks."""
+Pair = tuple[ThreadAccess, ThreadAccess, bool | None]
+"""Two accesses and True for threads of one block, False for two blocks, None for any threads, or the same one twice."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +64,14 @@ class Queries:
         self.execution, self.specification = execution, execution.specification
         self.facts = self.specification.facts
         self._rows: dict[tuple, tuple[Term, Term] | None] = {}
+        self._members: dict[ThreadAccess, list[ThreadAccess]] = {}
 
     def failures(self) -> Iterator[Failure]:
         """Yield what could not be proved."""
         yield from self._bounds()
         yield from self._barriers()
         yield from self._hazards()
+        yield from self._stale()
         yield from self._races()
 
     def question(self, *, one_block: bool = True) -> Question:
@@ -149,20 +163,37 @@ class Queries:
                 yield Failure("races", *_copy_text(one), dict(answer.values))
                 return
 
+    # -- memory that has to stay as it is -------------------------------------------------------------------------
+
+    def _stale(self) -> Iterator[Failure]:
+        """Yield loads by an instruction for memory that the launch does not write, where it does."""
+        writes = {one.key: one for one in self.execution.accesses if one.writes}
+        for one in {one.key: one for one in self.execution.accesses if one.fixed}.values():
+            for other in writes.values():
+                if other.base != one.base or never_overlap(one, other):
+                    continue
+                for failure in self._some([(one, other, None)]):
+                    text = f"{does(one)} by {one.statement.opcode}, for memory that stays as it is, but {does(other)}"
+                    yield replace(failure, text=text)
+                    return
+
     # -- races --------------------------------------------------------------------------------------------------
 
     def _races(self) -> Iterator[Failure]:
         failures = 0
-        groups: dict[tuple[str, bool], list[Pair]] = {}
+        groups: dict[tuple[str, bool | None], list[Pair]] = {}
         for pair in self._pairs():
             groups.setdefault((pair[0].base, pair[2]), []).append(pair)
         for pairs in groups.values():
-            for start in range(0, len(pairs), _TOGETHER):
-                for failure in self._some(pairs[start : start + _TOGETHER]):
-                    yield failure
-                    failures += 1
-                    if failures >= MOST_FAILURES:
-                        return
+            for failure in self._each(pairs):
+                yield failure
+                failures += 1
+                if failures >= MOST_FAILURES:
+                    return
+
+    def _each(self, pairs: Sequence[Pair]) -> Iterator[Failure]:
+        for start in range(0, len(pairs), _TOGETHER):
+            yield from self._some(pairs[start : start + _TOGETHER])
 
     def _pairs(self) -> Iterator[Pair]:
         unique: dict[tuple, ThreadAccess] = {}
@@ -176,11 +207,14 @@ class Queries:
             space = variable.space if variable is not None else "global"
             if space in ("local", "const") or not any(one.writes for one in several):
                 continue
+            if not (self.specification.repeats and base == REPLICAS):
+                several, members = in_series(several)
+                self._members |= members
             for place, one in enumerate(several):
                 for other in several[place:]:
                     if not (one.writes or other.writes) or never_overlap(one, other):
                         continue
-                    strong = one.strong and other.strong
+                    strong = one.strong and other.strong and one.element == other.element
                     alone = strong and not (one.in_block or other.in_block)
                     if self.specification.threads > 1 and not strong and self.may_meet(one, other):
                         yield one, other, True
@@ -189,7 +223,7 @@ class Queries:
 
     def _some(self, pairs: Sequence[Pair]) -> Iterator[Failure]:
         """Ask about several pairs at once, and about parts of them if the answer is not that none can race."""
-        question = self.question(one_block=pairs[0][2])
+        question = self.question(one_block=bool(pairs[0][2]))
         if len(pairs) > 1:
             cases = [all_of(self._race(question, *pair)) for pair in pairs]
             if not question.ask([any_of(cases)], model=False, lemmas=1).contradiction:
@@ -198,19 +232,31 @@ class Queries:
                     yield from self._some(pairs[start : start + part])
             return
         ((one, other, in_block),) = pairs
-        answer: Answer = question.ask(self._race(question, one, other, in_block), USUAL)
+        single = one not in self._members and other not in self._members
+        answer: Answer = question.ask(self._race(question, one, other, in_block), USUAL, model=single)
         if answer.contradiction:
             return
-        simpler = self._unwrapped(one), self._unwrapped(other)
+        simpler = self._simpler(one), self._simpler(other)
         if simpler != (one, other):
-            without = self.question(one_block=in_block)
-            if without.ask(self._race(without, *simpler, in_block), USUAL, model=False).contradiction:
+            without = self.question(one_block=bool(in_block))
+            if without.ask(self._race(without, *simpler, in_block), THOROUGH, model=False).contradiction:
                 return
+        if not single:
+            ones, others = (self._members.get(access, [access]) for access in (one, other))
+            yield from self._each([(mine, its, in_block) for place, mine in enumerate(ones)
+                                   for its in (others[place:] if one is other else others)])  # fmt: skip
+            return
         where = "two threads of a block" if in_block else "two blocks"
         what = f"{where} race: {does(one)}, {does(other)}" if one.statement is not other.statement else (
             f"{where} race: each {does(one)}"
         )  # fmt: skip
         yield Failure("races", what, (one.statement, other.statement), dict(answer.values))
+
+    def _simpler(self, one: ThreadAccess) -> ThreadAccess:
+        """Return an access without choices that its path decides, and without wraps."""
+        offset, path = (narrowed(value, one.path) for value in (one.offset, one.path))
+        same = offset == one.offset and path == one.path
+        return self._unwrapped(one if same else replace(one, offset=offset, path=path))
 
     def _unwrapped(self, one: ThreadAccess) -> ThreadAccess:
         """Return an access without the wraps of an index that may wrap only in threads that do not make it."""
@@ -222,8 +268,8 @@ class Queries:
                     offset = offset - Term({key: factor})
         return one if offset is one.offset else replace(one, offset=offset)
 
-    def _race(self, question: Question, one: ThreadAccess, other: ThreadAccess, in_block: bool) -> list[str]:
-        """Return hypotheses under which two threads access the same bytes with no barrier in between."""
+    def _race(self, question: Question, one: ThreadAccess, other: ThreadAccess, in_block: bool | None) -> list[str]:
+        """Return hypotheses under which two threads of a `Pair` access the same bytes in no order."""
         found = [question.condition(one.path, "1"), question.condition(other.path, "2")]
         question.about(one.offset, "1")
         question.about(other.offset, "2")
@@ -234,7 +280,7 @@ class Queries:
         same = one.statement.start == other.statement.start
         repeats = self.specification.repeats and same and one.writes and not one.proxy
         if repeats and one.base == REPLICAS:
-            again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _paired(one, other)]
+            again = [f"(= {question.term(mine, '1')} {question.term(its, '2')})" for mine, its in _repeated(one, other)]
             found.append(f"(not {all_of([f'(= {value} 0)', *again])})")
         if in_block:
             indices = [thread_index(self.specification, axis) for axis in range(3)]
@@ -242,7 +288,7 @@ class Queries:
                 question.condition(at_most(0, index), tag) for index in indices for tag in ("1", "2") if index.parts
             ]
             found += self.unordered(question, one, other)
-        else:
+        elif in_block is not None:
             found.append(differ(question, [block_index(self.specification, axis) for axis in range(3)]))
         self._offer_factors(question, distance)
         for size in _sizes_in(distance):
@@ -297,8 +343,18 @@ class Queries:
         return self._rows[key]
 
 
-def _paired(one: ThreadAccess, other: ThreadAccess) -> Iterator[tuple[Term, Term]]:
-    return zip(one.rounds, other.rounds, strict=True)
+def _repeated(one: ThreadAccess, other: ThreadAccess) -> Iterator[tuple[Term, Term]]:
+    """Yield what is the same where one store repeats another one: rounds, and values as far as they are followed."""
+    yield from zip(one.rounds, other.rounds, strict=True)
+    if one.copy and len(one.values) != 1:
+        yield term(0), term(1)  # from one array or another
+    for mine, its in zip(one.values, other.values, strict=True):
+        if _is_followed(mine) and _is_followed(its):
+            yield mine, its
+
+
+def _is_followed(value: Any) -> bool:
+    return isinstance(value, Term) and not any(atom.kind in ("unknown", "header") for atom in value.deps)
 
 
 def _sizes_in(distance: Linear) -> list[Place]:

@@ -17,13 +17,13 @@ of a store S if the following holds; else it may be anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from workbench.proof.access import ANY, Epochs, ThreadAccess
+from workbench.proof.access import ANY, Epochs, Pending, ThreadAccess
 from workbench.proof.conditions import Predicate, between, both, choice, conjuncts, either, equal, substituted, zero
 from workbench.proof.graph import head
-from workbench.proof.memory import is_pointer
+from workbench.proof.memory import element, is_pointer
 from workbench.proof.solver import QUICK, Question
 from workbench.proof.solver_texts import all_of, any_of
 from workbench.proof.state import Value
@@ -104,6 +104,7 @@ class SharedValues:
         }
         found = any(self._before.get(base) != several and any(one[3] is not None for one in several)
                     for base, several in known.items())  # fmt: skip
+        found |= any(one.access.copy for base in stores.keys() - self._stores.keys() for one in stores[base])
         self._stores.update(stores)
         self._before.update(known)
         self._agreed, self._lasting, self._going_on = {}, {}, dict(self.run.going_on)
@@ -124,13 +125,21 @@ class SharedValues:
             for value in stored:  # a value that goes through several arrays
                 deps |= value.deps
 
-    def load(self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int]) -> Value:
-        """Return the value of a load, of which ``limits`` are those of its type."""
+    def load(
+        self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int], landed: Pending
+    ) -> Value:  # fmt: skip
+        """Return the value of a load, of which ``limits`` are those of its type; ``landed`` are copies before it."""
         run, low, high = self.run, *limits
         anything = run.fresh(access.statement, f"shared{shift}", low, high)
         offset = access.offset + shift
         several = self._stores.get(access.base, [])
         ways = list(self._ways(several, access, offset, size, limits)) if len(several) <= _MOST_STORES else []
+        copied = list(self._copied(landed, access, offset, size, limits)) if several and not ways else []
+        if copied and (not run.exact or run.holds(access.path, either(*(condition for condition, _ in copied)))):
+            result = copied[-1][1]
+            for condition, value in copied[-2::-1]:
+                result = choice(condition, value, result)
+            return result
         if not run.exact:
             return ways[0][1] if ways else anything
         for value in dict.fromkeys(value for _, value in ways):  # of several stores, such as on paths without a join
@@ -142,6 +151,48 @@ class SharedValues:
             for condition, value in reversed(ways):
                 found = choice(condition, value, found)
         return found
+
+    def _copied(
+        self, landed: Pending, access: ThreadAccess, offset: Term, size: int, limits: tuple[int, int]
+    ) -> Iterator[tuple[Predicate, Term]]:  # fmt: skip
+        """Yield elements that copies brought to a place, each with the condition under which a load finds it.
+
+        That nothing is written there after such a copy follows from what is proved of all accesses: copies that begin
+        before it is over, or end behind the load, race with it or with the load. All others since the head of the loop
+        are among ``landed``; and no store of the kernel touches its bytes.
+        """
+        copies = [_stored_copy(when, one) for when, one in landed if one.base == access.base]
+        for one in copies:
+            brought = one.access.brought
+            writer = None if brought is None else _writer(one, offset, access.rounds)
+            if brought is None or writer is None or any(atom.kind == "round" for atom in writer):
+                continue
+            if not self._alone(one, copies, access.rounds):
+                continue
+            read, count = brought.substituted(writer)
+            shift = offset - substituted(one.offset, writer)
+            data = element(self.run, read, read.offset + shift, size, signed=limits[0] < 0)
+            if data is None or (size < 4 and not data.within(*limits)):
+                continue
+            whole = both(
+                between(0, shift, one.size - size), substituted(one.access.path, writer),
+                *(between(0, index, index if atom.high is None else atom.high) for atom, index in writer.items()),
+            )  # fmt: skip
+            if whole.kind != "false":
+                yield whole, choice(zero(count), 0, data)
+
+    def _alone(self, one: Stored, copies: Sequence[Stored], rounds: tuple[Term, ...]) -> bool:
+        """Return True if all copies of an interval that touch bytes of a copy bring the same, and no store does."""
+        if not self.run.exact:
+            return True
+        key = (_described(one), *map(_described, copies), rounds)
+        if key not in self._agreed:
+            stores = [it for it in self._stores[one.access.base] if not it.access.copy]
+            self._agreed[key] = all(
+                self._pair_agrees(one, other, rounds, sure=_brought_from(one) == _brought_from(other))
+                for other in copies
+            ) and all(self._pair_agrees(one, other, (), sure=False) for other in stores)
+        return self._agreed[key]
 
     def _ways(
         self, several: Sequence[Stored], access: ThreadAccess, offset: Term, size: int, limits: tuple[int, int]
@@ -296,6 +347,20 @@ def _elements(access: ThreadAccess, values: Sequence[Value] | None) -> Iterator[
         yield Stored(access, access.offset + place * size, size, value if isinstance(value, Term) else None)
 
 
+def _stored_copy(when: Predicate, copy: ThreadAccess) -> Stored:
+    """Return a copy as a store of what tells its bytes: their place in the tensor, or a place outside for zeros."""
+    value = None if copy.brought is None else choice(zero(copy.brought.size), -1, copy.brought.read.offset)
+    return Stored(replace(copy, path=both(when, copy.path)), copy.offset, copy.width, value)
+
+
+def _brought_from(one: Stored) -> str:
+    return "" if one.access.brought is None else one.access.brought.read.base
+
+
+def _described(one: Stored) -> tuple:
+    return one.access.statement.start, one.offset, one.access.path, one.value
+
+
 def _own_atoms(deps: Iterable[Atom]) -> set[Atom]:
     computed = ("load", "bit", "flag", "choice", "quotient", "ratio")
     return {atom for atom in deps if atom.scope == THREAD and atom.kind not in computed}
@@ -316,15 +381,17 @@ def _writer(one: Stored, place: Term, rounds: Sequence[Term]) -> dict[Atom, Term
         mine = [atom for atom in key if not atom.deps.isdisjoint(own)]
         if not mine:
             rest = rest - Term({key: factor})
-        elif len(key) > 1 or mine[0] not in own or factor < 1:
+        elif len(key) > 1 or (mine[0] not in own and mine[0].kind != "bit") or factor < 1:
             return None
         else:
             factors[mine[0]] = factor
     found: dict[Atom, Term] = {}
     for atom in sorted(factors, key=lambda atom: -factors[atom]):
-        found[atom] = quotient(rest, factors[atom])
-        rest = rest - found[atom] * factors[atom]
-    for atom in own - factors.keys():
+        digit = quotient(rest, factors[atom])
+        rest = rest - digit * factors[atom]
+        whole, unit = (atom.args[0].atom, 1 << atom.args[1]) if atom.kind == "bit" else (atom, 1)
+        found[whole] = found.get(whole, term(0)) + digit * unit
+    for atom in own - found.keys():
         found[atom] = _only(atom, one.access.path, own)
     return found
 

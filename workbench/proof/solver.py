@@ -250,7 +250,15 @@ class Question:
 
     def _pairs(self, *, every: bool) -> list[tuple[Place, Place]]:
         loads = [one for one in self._variables if one[0].kind == "load" and (every or one in self._core)]
-        return [(one, other) for i, one in enumerate(loads) for other in loads[:i] if same_array(one[0], other[0])]
+        pairs = [(one, other) for i, one in enumerate(loads) for other in loads[:i] if same_array(one[0], other[0])]
+        return [pair for pair in pairs if self._core.issuperset(pair) or self._may_coincide(*pair)]
+
+    def _may_coincide(self, one: Place, other: Place) -> bool:
+        """Return False for loads of which the common divisor of all steps says that they are never at one place."""
+        apart = self.linear(one[0].args[0], one[1], other[0].args[0], other[1])
+        constant = apart.pop((), 0)
+        step = math.gcd(*apart.values())
+        return constant % step == 0 if step else constant == 0
 
     def _suppose_pair(self, first: Place, second: Place) -> None:
         (one, tag), (other, its) = first, second
@@ -313,14 +321,13 @@ class Question:
             self._suppose_pairs(every=every)
             gathered += self._lemmas() if attempt else []
             result, values = self._check([*extra, *gathered], resources)
+            last = attempt == lemmas or not self._products
+            if result != z3.unsat and not every and (attempt or last) and self._suppose_pairs(every=True):
+                result, values = self._check([*extra, *gathered], resources)
             if result == z3.unsat:
                 return Answer(True)
             if result == z3.sat and not self._products:
                 break
-        if not every and self._suppose_pairs(every=True):
-            result, values = self._check([*extra, *gathered], resources)
-            if result == z3.unsat:
-                return Answer(True)
         if result == z3.sat and not self._products:
             return self._smaller([*extra], resources) or Answer(False, values) if model else Answer(False)
         if not model:

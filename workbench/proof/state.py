@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench.proof.access import Epoch, Epochs, Pending
 from workbench.proof.conditions import TRUE, Predicate, both, choice, conjuncts, either, negation, without
@@ -40,6 +40,17 @@ class Queue:
         return Queue(self.groups[done:], self.open), self.groups[:done]
 
 
+class Landed(NamedTuple):
+    """The copies that a thread has waited for since some loops' heads, of which it came by the latest."""
+
+    copies: Pending = ()
+    since: frozenset[Any] = frozenset()
+
+    def more(self, groups: Iterable[Pending]) -> Landed:
+        """Return it with more groups that the thread has waited for."""
+        return self._replace(copies=(*self.copies, *(one for group in groups for one in group if one[1].writes)))
+
+
 @dataclass
 class State:
     """Knowledge about the generic thread at one place.
@@ -50,7 +61,7 @@ class State:
     flight of each of `QUEUES`. ``touched`` tells whether the thread may have accessed memory, ``multiplying`` whether
     it has begun a group of products and not committed it. ``unfenced`` are the
     statements that may have written shared memory with no fence for bulk copies and products behind them. ``maps`` are
-    the tensor maps that the thread has made, by array and offset.
+    the tensor maps that the thread has made, by array and offset, ``landed`` the copies that are over.
     """
 
     registers: dict[str, Value]
@@ -62,6 +73,7 @@ class State:
     touched: bool = False
     multiplying: bool = False
     unfenced: frozenset[int] = frozenset()
+    landed: Landed = field(default_factory=Landed)
     maps: dict[tuple[str, Term], Any] = field(default_factory=dict)
 
     def copy(self) -> State:
@@ -96,6 +108,7 @@ def merged(states: Sequence[State], live: Iterable[str], types: dict[str, str]) 
     result.epochs = _joined([one.epochs for one in states], rests)
     result.lane_epochs = _joined([one.lane_epochs for one in states], rests)
     result.queues = {name: _queue([one.queues[name] for one in states], rests) for name in QUEUES}
+    result.landed = _landed([one.landed for one in states], rests)
     result.touched = any(one.touched for one in states)
     result.multiplying = any(one.multiplying for one in states)
     result.unfenced = frozenset().union(*(one.unfenced for one in states))
@@ -141,6 +154,13 @@ def _queue(several: Sequence[Queue], rests: Sequence[Predicate]) -> Queue:
     padded = [((),) * (longest - len(one.groups)) + one.groups for one in several]
     groups = tuple(_pending([one[i] for one in padded], rests) for i in range(longest))
     return Queue(groups, _pending([one.open for one in several], rests))
+
+
+def _landed(several: Sequence[Landed], rests: Sequence[Predicate]) -> Landed:
+    """Return what is known on all paths: none may have forgotten copies behind some that another one knows."""
+    since = frozenset().union(*(one.since for one in several))
+    known = all(one.since == since for one in several)
+    return Landed(_pending([one.copies for one in several], rests) if known else (), since)
 
 
 def _pending(several: Sequence[Pending], rests: Sequence[Predicate]) -> Pending:

@@ -33,6 +33,11 @@ class TensorArgument:
     align: int = ALIGNMENT
 
     @property
+    def is_whole(self) -> bool:
+        """True for a tensor of whole numbers."""
+        return self.dtype.startswith(("int", "uint", "bool"))
+
+    @property
     def count(self) -> Term:
         """Number of elements."""
         total = Term({(): 1})

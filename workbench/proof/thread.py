@@ -9,7 +9,7 @@ from workbench.proof.clocks import BarrierUse, Role, ThreadCounts
 from workbench.proof.conditions import Predicate
 from workbench.proof.graph import Graph
 from workbench.proof.specification import Specification
-from workbench.proof.state import State, Value
+from workbench.proof.state import Landed, State, Value
 from workbench.proof.terms import Term
 from workbench.ptx.parse import PtxEntry, Statement
 
@@ -80,5 +80,7 @@ class Thread(Protocol):
     def keep(self, access: ThreadAccess, values: tuple[Value, ...]) -> None:
         """Keep the values of the elements that an access stores."""
 
-    def shared_value(self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int]) -> Value:
+    def shared_value(
+        self, access: ThreadAccess, shift: int, size: int, limits: tuple[int, int], landed: Landed
+    ) -> Value:  # fmt: skip
         """Return what a load finds in shared memory, within the limits of its type."""

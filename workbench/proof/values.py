@@ -18,6 +18,7 @@ from workbench.proof.conditions import (
     either,
     equal,
     negation,
+    undivided,
     zero,
 )
 from workbench.proof.descriptors import bits_of_address, masked_address, with_bits
@@ -292,7 +293,7 @@ def _disjoint(left: Term, right: Term) -> Value:
 
 def _extreme(one: Operation) -> Value:
     left, right = one.exact(1), one.exact(2)
-    first = below(left, right)
+    first = undivided(left - right)
     return choice(first, left, right) if one.parts[0] == "min" else choice(first, right, left)
 
 

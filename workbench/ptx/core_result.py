@@ -65,6 +65,7 @@ class CoreResult(NamedTuple):
     footprint: Any
     shadow_bytes: int
     first_written: Sequence[int]
+    accesses: bytes
     printed: bytes
     fault: CoreFinding | None
     counts: bytes = b""

@@ -20,7 +20,7 @@ _COMPUTES = frozenset(
     re.findall(
         r"\w+",
         """
-        abs add cos cvt div ex2 fma lg2 max min mul neg rcp rsqrt sin sqrt sub tanh mma wgmma atom copysign""",
+        abs add cos cvt div ex2 fma lg2 max min mul neg rcp redux rsqrt sin sqrt sub tanh mma wgmma atom copysign""",
     )
 )
 _MOVES = frozenset(("mov", "selp", "shfl", "prmt", "or", "xor", "and", "shl", "shr", "bfi", "cvt"))
@@ -112,8 +112,9 @@ def _results(parsed: Iterable[_Parsed]) -> set[str]:
     moves = []
     for one in parsed:
         kind = one.opcode.split(".")
-        if one.head in _COMPUTES and _FLOAT.search(one.opcode) and not (one.head == "cvt" and _to_integer(kind)):
-            found.update(one.written)
+        if one.head in _COMPUTES and _FLOAT.search(one.opcode):
+            if not (one.head == "cvt" and _to_codes(kind)):
+                found.update(one.written)
         elif one.head in _MOVES and not (one.head in ("and", "or", "xor") and _ends(one, "pred")):
             moves.append(one)
     changed = True
@@ -172,9 +173,9 @@ def _ends(one: _Parsed, kind: str) -> bool:
     return one.opcode.endswith(f".{kind}")
 
 
-def _to_integer(kind: Sequence[str]) -> bool:
-    """Return True for a conversion whose result is an integer: ``cvt.rzi.s32.f32``."""
-    return len(kind) > 2 and bool(re.fullmatch(r"[su](8|16|32|64)", kind[-2]))
+def _to_codes(kind: Sequence[str]) -> bool:
+    """Return True for a conversion to an integer or to bytes, which are exact: ``cvt.rzi.s32.f32``."""
+    return len(kind) > 2 and bool(re.fullmatch(r"[su](8|16|32|64)|(e\dm\d|ue8m0)x[24]", kind[-2]))
 
 
 def _reason(one: _Parsed, results: set[str]) -> str:

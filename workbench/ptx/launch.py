@@ -235,7 +235,7 @@ class PtxKernel(DecodedKernel):
             buffer_bytes=sum([row[1] for row in rows]), shadow_bytes=result.shadow_bytes,
             footprint=result.footprint, blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
             first_written=tuple(result.first_written), order=order,
-            proof=use,
+            proof=use, accesses=result.accesses,
         )  # fmt: skip
         if chosen:
             counted = zip(chosen, result.sampled, strict=True)
@@ -286,6 +286,8 @@ class PtxKernel(DecodedKernel):
             bound.statistics = True
         if options.checks:
             bound.checks, bound.strict = True, options.strict
+            if options.accesses:
+                bound.accesses = True
             if launch.repeats:
                 bound.unused = self.unused(launch.block)
             if options.overlapped is not None:
@@ -299,7 +301,7 @@ class PtxKernel(DecodedKernel):
             if options.aims:
                 bound.aims = list(options.aims)
             if options.late_stores:
-                bound.late_stores = list(options.late_stores)
+                bound.late_stores, bound.strict = list(options.late_stores), options.strict
         if options.clock_start:
             bound.clock_start = options.clock_start
         if options.multiprocessors != 1:

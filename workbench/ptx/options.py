@@ -133,6 +133,8 @@ class LaunchOptions:
     writes, nor write memory that the earlier one reads.
     """
 
+    accesses: bool = False
+    """With ``checks``, True to report the bytes that the launch accessed (`LaunchReport.accesses`)."""
     uninitialised: Sequence[int] = ()
     """Positions of arguments that are arrays without content.
 

@@ -270,6 +270,8 @@ class LaunchReport(RequestFigures):
     wrote and read, for `LaunchOptions.overlapped` of the launch that depends on it. ``first_written`` are the addresses
     of buffers in which a checked launch wrote bytes that nothing had written, if that is followed. ``order`` is the
     order of blocks and warps of a launch with a schedule. ``proof`` is the use that a checked launch made of a proof.
+    ``accesses`` are the bytes that a launch accessed, if that was asked for: rows of three 64-bit numbers, begin, end,
+    and the instruction above eight bits, of which 1 stands for reads, 2 for writes, 4 for atomics alone.
     """
 
     kernel: str
@@ -298,6 +300,7 @@ class LaunchReport(RequestFigures):
     first_written: tuple[int, ...] = field(default=(), repr=False, compare=False)
     order: Any = field(default=None, repr=False, compare=False)
     proof: ProofUse | None = field(default=None, repr=False, compare=False)
+    accesses: bytes = field(default=b"", repr=False, compare=False)
 
     @property
     def parts(self) -> tuple[LaunchReport, ...]:

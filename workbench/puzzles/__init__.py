@@ -1,4 +1,4 @@
-"""Puzzles: twelve small kernels to write, in CUDA C++ and in Triton, each with a check that names mistakes.
+"""Puzzles: fourteen small kernels to write, in CUDA C++ and in Triton, each with a check that names mistakes.
 
 ``puzzle("guard")`` is one of them: ``print`` shows what to compute, ``.picture`` draws it, ``.check(kernel)`` runs a
 kernel in the PTX machine and reports what is wrong with it, ``.hint()`` prints the next hint. The notebooks in
@@ -26,6 +26,8 @@ _HOMES = {
     "online_softmax": "rows",
     "paged_read": "serving",
     "quantize": "serving",
+    "latent_read": "attention",
+    "ragged_prompt": "attention",
 }
 
 NAMES = tuple(_HOMES)

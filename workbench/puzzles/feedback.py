@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from workbench.analysis.exact import DIFFERS_NOTE, ExactAnswer
+from workbench.analysis.exact import ExactAnswer
 from workbench.base.tables import WIDTH, Table, Tabular
 
 if TYPE_CHECKING:
@@ -105,9 +105,7 @@ class Feedback(Tabular):
         if self.right:
             yield f"right: {'; '.join(self.right)}"
         if self.exact is not None:
-            yield f"exact: {self.exact}"
-            if self.exact.same is False:
-                yield DIFFERS_NOTE
+            yield from self.exact.lines
         if self.picture is not None:
             yield ".picture of this result draws the memory request to look at."
 

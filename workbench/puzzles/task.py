@@ -10,11 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from workbench.analysis.exact import ExactAnswer, OnElements, Side, compared, elements, result_of, ringed
+from workbench.analysis.exact import (
+    ExactAnswer,
+    OnElements,
+    Side,
+    as_floats,
+    compared,
+    elements,
+    is_float,
+    result_of,
+    ringed,
+)
 from workbench.base.tables import WIDTH
 from workbench.errors import ArgumentError, CompileError, KernelFault
 from workbench.launch import Kernel, Module, check_kernel, trace_kernel
 from workbench.launch.checking import run_on_elements
+from workbench.launch.sim import machine_kernel
 from workbench.ops.expressions import Expression
 from workbench.ops.tensors.inputs import make
 from workbench.puzzles import general
@@ -260,19 +271,26 @@ class Puzzle:
     def _compared(self, kernel: Any, language: str) -> ExactAnswer:
         """Compare a kernel with the specification on elements of a ring, at the last sizes."""
 
-        def specified(number: int, side: Side) -> dict[str, torch.Tensor]:
+        def inputs(number: int) -> dict[str, torch.Tensor]:
             given = self._prepared(language, self.sizes[-1], seed=number).arguments
-            ring = {name: ringed(one, side.operators) for name, one in given.items()}
+            return {name: one for name, one in given.items() if is_float(one)}
+
+        def specified(number: int, replaced: Mapping[str, torch.Tensor], side: Side) -> dict[str, torch.Tensor]:
+            given = self._prepared(language, self.sizes[-1], seed=number).arguments
+            ring = {name: ringed(replaced.get(name, one), side.operators) for name, one in given.items()}
             with OnElements(side.operators):
                 found = self._specified(ring, self.sizes[-1])
             return {name: result_of(one) for name, one in found.items()}
 
-        def launched(number: int, side: Side) -> dict[str, torch.Tensor]:
+        def launched(number: int, replaced: Mapping[str, torch.Tensor], side: Side) -> dict[str, torch.Tensor]:
             run = self._prepared(language, self.sizes[-1], seed=number)
-            side.opcodes |= run_on_elements(kernel, **self._call(run), seconds_limit=_SECONDS)
+            for name, one in replaced.items():
+                run.arguments[name].copy_(as_floats(one))
+            compiled = run_on_elements(kernel, **self._call(run), seconds_limit=_SECONDS)
+            side.take_kernels([machine_kernel(compiled)])
             return {name: elements(one) for name, one in run.outputs.items()}
 
-        return compared(Side(specified), Side(launched))
+        return compared(Side(specified, inputs, called="the specification"), Side(launched, inputs))
 
     # -- the goals ----------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from workbench.service.puzzle_ops import op_of
 PUZZLES = "puzzles"
 """The name that stands for all puzzles."""
 
-_NOT_AN_OP = ("paged_read",)
+_NOT_AN_OP = ("paged_read", "ragged_prompt")
 """Puzzles whose specification works on the CPU alone, so that no op can be made of it."""
 
 _OF_KERNELBENCH = ("full", "torch_compile", "model")

@@ -13,45 +13,23 @@ from collections import Counter
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from kv_model import VOCABULARY, check_pool
+from kv_model import VOCABULARY, Histories, check_pool
 
-from workbench.attention.kvcache.errors import OutOfBlocksError
 from workbench.attention.kvcache.sequence import FREED
 
 MOST_TOKENS = 60
 
 
-class GroupModel:
+class GroupModel(Histories):
     """Does each step on a manager and on lists, then `check` compares them."""
 
     def __init__(self, manager):
-        self.manager, self.groups = manager, manager.groups
+        super().__init__(manager, manager)
+        self.groups = manager.groups
         width = max(group.slots_per_block for group in self.groups)
         self.pages = np.zeros((manager.num_blocks, width), np.int64)
         self.host_pages = np.zeros((manager.num_host_blocks, width), np.int64)
-        self.history: dict[int, list[int]] = {}
-        self.root: dict[int, object] = {}
-        self.swapped: set[int] = set()
-        self.meaning: dict[tuple, int] = {}
         self.named = WeakKeyDictionary()
-        self.fresh = 0
-        self.outcomes: Counter[str] = Counter()
-
-    @property
-    def running(self) -> list[int]:
-        return [seq for seq in self.history if seq not in self.swapped]
-
-    def follow(self, before: object, tokens) -> list[int]:
-        """The numbers of new tokens; tokens given as their number alone are unlike all others."""
-        numbers = []
-        for token in [None] * tokens if isinstance(tokens, int) else tokens:
-            if token is None:
-                self.fresh += 1
-            before = self.meaning.setdefault(
-                (before, ("unknown", self.fresh) if token is None else token), len(self.meaning) + 1
-            )
-            numbers.append(before)
-        return numbers
 
     def value(self, index: int, number: int) -> int:
         return number * len(self.groups) + index
@@ -77,26 +55,8 @@ class GroupModel:
         assert (placed is None) == (needed > available), f"{needed} needed, {available} available: {placed}"
         if placed is not None:
             for seq, tokens in batch.items():
-                before = self.history[seq][-1] if self.history[seq] else self.root[seq]
-                self.history[seq] = self.history[seq] + self.follow(before, tokens)
+                self.history[seq] = self.history[seq] + self.follow(self.newest(seq), tokens)
             self.write(placed, starts)
-
-    def fork(self, parent: int, child: int) -> None:
-        self.manager.fork(parent, child)
-        self.history[child], self.root[child] = self.history[parent], self.root[parent]
-        self.outcomes["fork"] += 1
-
-    def reorder(self, parents: dict[int, int]) -> None:
-        self.manager.reorder(parents)
-        self.history.update({child: self.history[parent] for child, parent in parents.items()})
-        self.root.update({child: self.root[parent] for child, parent in parents.items()})
-        self.outcomes["reorder"] += 1
-
-    def free(self, seq: int) -> None:
-        self.manager.free(seq)
-        del self.history[seq]
-        self.swapped.discard(seq)
-        self.outcomes["free"] += 1
 
     def swap_out(self, seqs: list[int]) -> None:
         pairs = self.attempt("swap out", lambda: self.manager.swap_out(*seqs))
@@ -109,21 +69,6 @@ class GroupModel:
         for source, target in pairs or ():
             self.pages[target] = self.host_pages[source]
         self.swapped.difference_update(seqs if pairs is not None else ())
-
-    def attempt(self, what: str, step):
-        """The step's result, or None if there were too few blocks; then nothing may have changed."""
-        before = self.snapshot()
-        try:
-            result = step()
-        except OutOfBlocksError as caught:
-            refusal = caught
-        else:
-            self.outcomes[what] += 1
-            return result
-        assert refusal.needed > refusal.free + refusal.evictable
-        assert self.snapshot() == before
-        self.outcomes[f"{what}: out of blocks"] += 1
-        return None
 
     def write(self, placed, starts: dict[int, int]) -> None:
         """Do the copies, all at once; then what a kernel does: read back from the first new token, write the new."""

@@ -38,11 +38,11 @@ def make_cache(kind, *, num_blocks=28, block_size=4, num_host_blocks=12, layout=
     )
 
 
-class Model:
-    """Does each step on a `PagedKVCache` and on plain dictionaries, then `check` compares them."""
+class Histories:
+    """The sequences of a cache, or of its block manager, in plain dictionaries, and the steps that only rename them."""
 
-    def __init__(self, cache):
-        self.cache, self.manager = cache, cache.manager
+    def __init__(self, stepped, manager):
+        self.stepped, self.manager = stepped, manager
         self.history: dict[int, list[int]] = {}
         """What each token of each sequence must read as."""
         self.swapped: set[int] = set()
@@ -63,14 +63,58 @@ class Model:
             token = ("unknown", self.fresh)
         return self.meaning.setdefault((before, token), len(self.meaning) + 1)
 
-    def follow(self, seq: int, tokens) -> list[int]:
-        """The numbers of new tokens of a sequence."""
-        known = [None] * tokens if isinstance(tokens, int) else tokens
-        before, numbers = self.history[seq][-1] if self.history.get(seq) else self.root[seq], []
-        for token in known:
+    def follow(self, before: object, tokens) -> list[int]:
+        """The numbers of new tokens; tokens given as their number alone are unlike all others."""
+        numbers = []
+        for token in [None] * tokens if isinstance(tokens, int) else tokens:
             before = self.number(before, token)
             numbers.append(before)
         return numbers
+
+    def newest(self, seq: int) -> object:
+        """What the next token of a sequence comes after."""
+        return self.history[seq][-1] if self.history.get(seq) else self.root[seq]
+
+    def fork(self, parent: int, child: int) -> None:
+        self.stepped.fork(parent, child)
+        self.history[child], self.root[child] = self.history[parent], self.root[parent]
+        self.outcomes["fork"] += 1
+
+    def reorder(self, parents: dict[int, int]) -> None:
+        self.stepped.reorder(parents)
+        self.history.update({child: self.history[parent] for child, parent in parents.items()})
+        self.root.update({child: self.root[parent] for child, parent in parents.items()})
+        self.outcomes["reorder"] += 1
+
+    def free(self, seq: int) -> None:
+        self.stepped.free(seq)
+        del self.history[seq]
+        self.swapped.discard(seq)
+        self.outcomes["free"] += 1
+
+    def attempt(self, what: str, step):
+        """The step's result, or None if there were too few blocks, in which case nothing may have changed."""
+        before = self.snapshot()
+        try:
+            result = step()
+        except OutOfBlocksError as caught:
+            refusal = caught
+        else:
+            self.outcomes[what] += 1
+            return result
+        assert self.snapshot() == before
+        assert refusal.needed > refusal.free + refusal.evictable
+        assert set(refusal.preemptible) <= set(self.running)
+        self.outcomes[f"{what}: out of blocks"] += 1
+        return None
+
+
+class Model(Histories):
+    """Does each step on a `PagedKVCache` and on plain dictionaries, then `check` compares them."""
+
+    def __init__(self, cache):
+        super().__init__(cache, cache.manager)
+        self.cache = cache
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -82,7 +126,7 @@ class Model:
             return
         self.root[seq] = ("root", salt)
         self.history[seq] = []
-        numbers = self.history[seq] = self.follow(seq, tokens)
+        numbers = self.history[seq] = self.follow(self.newest(seq), tokens)
         self.outcomes["cached tokens"] += step.num_cached_tokens
         assert step.num_cached_tokens < max(num_tokens, 1)
         self.write(step.slot_mapping, numbers[step.num_cached_tokens :])
@@ -96,27 +140,10 @@ class Model:
             return
         numbers = []
         for seq, tokens in batch.items():
-            new = self.follow(seq, tokens)
+            new = self.follow(self.newest(seq), tokens)
             numbers += new
             self.history[seq] = self.history[seq] + new
         self.write(step.slot_mapping, numbers)
-
-    def fork(self, parent: int, child: int) -> None:
-        self.cache.fork(parent, child)
-        self.history[child], self.root[child] = self.history[parent], self.root[parent]
-        self.outcomes["fork"] += 1
-
-    def reorder(self, parents: dict[int, int]) -> None:
-        self.cache.reorder(parents)
-        self.history.update({child: self.history[parent] for child, parent in parents.items()})
-        self.root.update({child: self.root[parent] for child, parent in parents.items()})
-        self.outcomes["reorder"] += 1
-
-    def free(self, seq: int) -> None:
-        self.cache.free(seq)
-        del self.history[seq]
-        self.swapped.discard(seq)
-        self.outcomes["free"] += 1
 
     def swap_out(self, seqs: list[int]) -> None:
         distinct = {block for seq in seqs for block in self.live(seq)}
@@ -138,22 +165,6 @@ class Model:
             assert moved <= len(distinct)
             self.outcomes["blocks not moved back"] += len(distinct) - moved
             self.swapped.difference_update(seqs)
-
-    def attempt(self, what: str, step):
-        """The step's result, or None if there were too few blocks, in which case nothing may have changed."""
-        before = self.snapshot()
-        try:
-            result = step()
-        except OutOfBlocksError as caught:
-            refusal = caught
-        else:
-            self.outcomes[what] += 1
-            return result
-        assert self.snapshot() == before
-        assert refusal.needed > refusal.free + refusal.evictable
-        assert set(refusal.preemptible) <= set(self.running)
-        self.outcomes[f"{what}: out of blocks"] += 1
-        return None
 
     def write(self, slots: torch.Tensor, numbers: list[int]) -> None:
         assert len(set(slots.tolist())) == len(slots) == len(numbers)

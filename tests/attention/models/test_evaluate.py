@@ -25,9 +25,9 @@ def text_windows():
     return windows(TOKENIZER, ["".join(rng.choices("abcdef ", k=120)) for _ in range(3)], 40)
 
 
-def paged(tiny, **options):
+def paged(tiny, read_back=False, **options):
     sizes = {"num_layers": 2, "num_blocks": 6, "block_size": 8, "num_kv_heads": 2, "head_size": 16}
-    return PagedCache(PagedKVCache(dtype=torch.float32, **sizes), **options)
+    return PagedCache(PagedKVCache(dtype=torch.float32, **sizes, **options), read_back=read_back)
 
 
 def test_windows_cover_the_text_once():
@@ -59,10 +59,10 @@ def test_a_window_read_through_the_cache_is_the_text_token_by_token(tiny, text_w
 
 
 def test_what_the_cache_keeps_is_what_counts(tiny, text_windows):
-    """With ``read_back`` a cache that loses something changes the loss; without it the prompt would hide that."""
+    """With ``read_back`` a quantized cache that loses more changes the loss; without it the prompt would hide that."""
     exact = losses(tiny, text_windows[:2], NoCache())
     for read_back in (False, True):
-        cache = paged(tiny, read_back=read_back)
+        cache = paged(tiny, read_back=read_back, kv_cache_dtype="int8", **TOKEN_SCALES)
         write = cache.kv.write
         cache.kv.write = lambda layer, key, value, slots, write=write: write(layer, key * 0.5, value, slots)
         assert torch.allclose(losses(tiny, text_windows[:2], cache), exact, atol=1e-4) != read_back

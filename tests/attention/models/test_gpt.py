@@ -53,7 +53,7 @@ def by_the_book(model, tokens):
 
 
 def test_the_model_is_its_formulas(tiny, prompt):
-    from workbench.attention.models.caches import causal
+    from workbench.attention.models.paged_steps import causal
 
     tokens = torch.tensor(prompt)
     hidden = tiny(tokens, torch.arange(len(prompt)), lambda layer, *qkv: causal(*qkv))

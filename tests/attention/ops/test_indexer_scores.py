@@ -12,6 +12,7 @@ from workbench import ops
 from workbench.attention import indexer_scores, mla_decode, top_k_positions
 from workbench.attention.cache_formats import fp8_index_keys
 from workbench.attention.cache_formats.layouts import chosen_slots
+from workbench.attention.cache_formats.quantization import e4m3_with_scales
 from workbench.attention.ops.indexer_scores import CASES, VARIANTS, IndexerCase, case
 from workbench.attention.ops.indexer_scores.api import OP
 from workbench.attention.ops.mla_decode.reference import absorbed
@@ -43,7 +44,7 @@ def test_pages_of_codes():
     """DeepGEMM's page: all codes, then all scales."""
     keys = torch.randn(2, 16, 128, generator=torch.Generator().manual_seed(5))
     keys[0, 3] = 0.0
-    codes, scales = fp8_index_keys.quantize(keys)
+    codes, scales = e4m3_with_scales(keys)
     pages = fp8_index_keys.pack(codes, scales)
     assert (pages.shape, pages.dtype) == ((2, 16, 132), torch.uint8)
     assert torch.equal(pages.flatten(1)[:, 16 * 128 :].contiguous().view(torch.float32), scales)

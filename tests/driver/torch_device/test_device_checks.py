@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from workbench.driver.torch_device.library import installed_torch
 
@@ -23,7 +23,7 @@ def line_of(comment: str) -> int:
 
 @pytest.mark.skipif(TORCH is None or TORCH.problem is not None, reason="needs torch's build for CUDA 13")
 def test_each_fault_is_found_at_its_line():
-    command = [sys.executable, "-m", "workbench.cli", "run", "--check", str(PROGRAM)]
+    command = [*warm.python("gpu"), "-m", "workbench.cli", "run", "--check", str(PROGRAM)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     found = re.findall(r"faulty_kernels\.py:(\d+): (\w+): ([\w -]+):", done.stderr)

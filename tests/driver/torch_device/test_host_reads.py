@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from workbench.driver.torch_device.library import installed_torch
 
@@ -27,7 +27,7 @@ def line_of(comment: str) -> int:
 
 
 def run(form: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "workbench.cli", "run", "--simulated", "--check", str(PROGRAM), form]
+    command = [*warm.python("gpu"), "-m", "workbench.cli", "run", "--simulated", "--check", str(PROGRAM), form]
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 

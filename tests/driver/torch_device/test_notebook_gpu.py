@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
+import warm
 
 from workbench.driver.torch_device.library import installed_torch
 
@@ -37,7 +37,7 @@ for cell in (
 @pytest.mark.skipif(installed_torch() is None or installed_torch().problem is not None, reason="torch is no CUDA build")
 def test_a_notebook_has_a_device_and_shows_findings(tmp_path):
     (tmp_path / "kernels.py").write_text(KERNELS)
-    done = subprocess.run([sys.executable, "-c", CELLS], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    done = subprocess.run([*warm.python("gpu"), "-c", CELLS], capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert "2.0 1 ['out-of-bounds']" in done.stdout, done.stdout + done.stderr
     assert "kernels.py:8: double: out-of-bounds: 4 bytes" in done.stdout + done.stderr
     assert "cannot be combined with --arch or --inductor" in done.stdout + done.stderr

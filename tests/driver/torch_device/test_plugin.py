@@ -11,12 +11,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import warm
 
 from workbench import pytest_plugin
 from workbench.driver.torch_device import library
 from workbench.driver.torch_device.library import installed_torch
 
 _OPTIONS = ("gpu_check", "gpu_schedules", "gpu_prove", "gpu_trace", "gpu_first_config", "gpu_seconds_limit")
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:nbval")
+"""Arguments of Python; nbval imports for three CPU seconds."""
 REPOSITORY = Path(__file__).with_name("repository")
 KERNELS = "kernels/triton_kernels.py"
 MARKED = """
@@ -54,10 +57,11 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def run(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess:
-    """Run pytest in a repository, in an environment without that of this run."""
+def run(folder: Path, *words: str, fresh: bool = False, **variables: str) -> subprocess.CompletedProcess:
+    """Run pytest in a repository, in an environment without that of this run; ``fresh`` in a Python of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "GITHUB"))}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    python = [sys.executable] if fresh else warm.python("gpu")
+    command = [*python, *PYTEST, *words]
     return subprocess.run(command, cwd=folder, env=kept | variables, capture_output=True, text=True)
 
 
@@ -82,7 +86,7 @@ def test_a_finding_fails_its_test_at_the_line_of_the_kernel(repository: Path, tm
     tests = ["test_triton.py::test_scale_without_a_mask", "test_triton.py::test_scale[100]", "test_marked.py"]
     tests.append("test_unwritten.py")
     options = ["--simulated-gpu=h100-sxm", "--gpu-check", f"--gpu-trace={tmp_path / 'pages'}", "--junitxml=junit.xml"]
-    done = run(repository, *[f"tests/{one}" for one in tests], *options, GITHUB_ACTIONS="true")
+    done = run(repository, *[f"tests/{one}" for one in tests], *options, fresh=True, GITHUB_ACTIONS="true")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed, 2 passed" in done.stdout
     at = line_of("OUT OF BOUNDS")
@@ -150,7 +154,7 @@ def test_all_but_the_planted_faults_pass(repository: Path, workers: list[str]):
 
 @needs_torch
 def test_without_the_option_nothing_is_simulated(repository: Path):
-    done = run(repository, "tests/test_triton.py::test_scale[1]", "-rs")
+    done = run(repository, "tests/test_triton.py::test_scale[1]", "-rs", fresh=True)
     assert "1 skipped" in done.stdout
     assert "needs a GPU" in done.stdout
     assert "launches" not in done.stdout
@@ -269,7 +273,7 @@ def test_that_waits(request):
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_line_about_a_long_wait_is_seen_although_pytest_captures(tmp_path: Path, workers: str):
     (tmp_path / "test_it.py").write_text(ANNOUNCES)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "-p", "no:cacheprovider", "test_it.py"]
+    command = [sys.executable, *PYTEST, "-n", workers, "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert done.stderr.count("workbench: compiling the simulated device\n") == 1

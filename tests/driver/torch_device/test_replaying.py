@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from workbench.driver.torch_device.library import installed_torch
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(TORCH is None or TORCH.problem is not None, reas
 
 
 def run(form: str, folder: Path) -> str:
-    command = [sys.executable, str(PROGRAM), form, str(folder)]
+    command = [*warm.python("gpu"), str(PROGRAM), form, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -217,7 +217,9 @@ def test_processes_that_cannot_have_one(program: str, words: list[str]):
 
 @needs_torch
 @pytest.mark.parametrize(
-    "words", [["-c", "import workbench as wb; wb.simulated_gpu()"], ["-m", "pytest", "--simulated-gpu"]], ids=str
+    "words",
+    [["-c", "import workbench as wb; wb.simulated_gpu()"], ["-m", "pytest", "-p", "no:nbval", "--simulated-gpu"]],
+    ids=str,
 )
 def test_tritons_interpreter_is_no_compiler(words: list[str], tmp_path: Path):
     variables = os.environ | {"TRITON_INTERPRET": "1"}

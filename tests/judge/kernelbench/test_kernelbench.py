@@ -213,3 +213,5 @@ def test_the_launches_of_a_solution_are_repeated_on_elements(tmp_path, then, ans
     found = wb.check_kernelbench(*files, full=True, torch_compile=False, seeds=1, elsewhere=False, exact=True)
     assert found.ok, str(found)  # a difference fails nobody
     assert found.verdicts[0].exact.startswith(answer)
+    words = "every element of out is a number more than the reference's"
+    assert (words in found.verdicts[0].exact_difference) == (answer == "not the same")

@@ -6,6 +6,7 @@ docs/EXACT.md has the algebra.
 """
 
 from workbench.analysis.exact.agreement import (
+    DIFFERS_NOTE,
     ExactAnswer,
     Part,
     agreement,
@@ -14,27 +15,19 @@ from workbench.analysis.exact.agreement import (
     roundings_of,
     unseen_by,
 )
+from workbench.analysis.exact.beside import Beside, beside_the_first, exact_notes
 from workbench.analysis.exact.elements import elements
 from workbench.analysis.exact.explanation import Explanation, explained
 from workbench.analysis.exact.naming import ExactNames, constants_of
 from workbench.analysis.exact.operators import OnElements, apply
 from workbench.analysis.exact.probing import Programs
-from workbench.analysis.exact.ring import NoExactRule, RingTensor, is_float, raw, result_of, ringed
-from workbench.analysis.exact.sides import (
-    APART,
-    DIFFERS_NOTE,
-    Beside,
-    Side,
-    beside_the_first,
-    cause_in,
-    cause_of,
-    compared,
-    exact_notes,
-)
+from workbench.analysis.exact.ring import NoExactRule, RingTensor, as_floats, is_float, raw, result_of, ringed
+from workbench.analysis.exact.sides import APART, SECONDS, Side, cause_in, cause_of, compared
 
 __all__ = [
     "APART",
     "DIFFERS_NOTE",
+    "SECONDS",
     "Beside",
     "ExactAnswer",
     "ExactNames",
@@ -46,6 +39,7 @@ __all__ = [
     "RingTensor",
     "Side",
     "agreement",
+    "as_floats",
     "beside_the_first",
     "cause_in",
     "cause_of",

@@ -26,22 +26,25 @@ _LINEAR = frozenset(
         r"\w+",
         """
         add sub rsub mul neg matmul rmatmul sum einsum linear addmm square cat stack where masked_fill add_ sub_
-        mul_ outer cumsum maximum minimum clamp relu abs max min amax amin full_like ones_like pad __setitem__
-        masked_fill_ copy_ zero_""",
+        mul_ outer cumsum maximum minimum clamp clamp_min clamp_max hardtanh leaky_relu relu abs max min amax amin
+        full_like ones_like pad __setitem__ masked_fill_ copy_ zero_""",
     )
 )
+DIFFERS_NOTE = "exact: a difference fails nothing by itself; it asks for a look"
+"""Note below answers of which one is that something differs."""
+
 LOGARITHMS = frozenset(["log", "log2", "log1p", "logsumexp", "log_softmax", "softplus"])
 """Operators of torch that take a logarithm."""
 _BOUNDED = frozenset(["tanh", "sigmoid", "silu", "gelu", "softplus"])
 _EXPONENTIALS = frozenset(
-    ["exp", "exp2", "softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention", "expm1"]
+    ["exp", "exp2", "softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention", "expm1", "elu"]
 )
 _FUNCTIONS = ("ex2.", "lg2.", "tanh.", "div.", "rcp.", "sqrt.", "rsqrt.", "sin.", "cos.")
-_ROUNDING = re.compile(r"cvt\.(relu\.)?([su]\d+|(e4m3|e5m2)x2)\.(f|bf)(16|32|64)")
+_ROUNDING = re.compile(r"cvt\.([a-z]+\.)*([su]\d+|(e\dm\d|ue8m0)x2)\.(f|bf)(16|32|64)")
 
 
 def roundings_of(opcodes: Iterable[str]) -> list[str]:
-    """Return the instructions that round floats to integers or to eight bits.
+    """Return the instructions that round floats to integers or to eight bits and less.
 
     Their results are those of equal elements alone, so that a difference behind them says nothing.
     """
@@ -71,6 +74,7 @@ class ExactAnswer:
         draws: number of draws of the inputs.
         passes: the chance that one wrong element passes, were it the only one.
         unseen: what the comparison is blind to, if anything.
+        difference: for another computation where it differs, in which terms, and on which small input, a line each.
     """
 
     same: bool | None
@@ -80,11 +84,17 @@ class ExactAnswer:
     draws: int = 0
     passes: float = 1.0
     unseen: str = ""
+    difference: tuple[str, ...] = ()
 
     @classmethod
     def without(cls, reason: str) -> ExactAnswer:
         """Return that there is no answer, and why."""
         return cls(None, reason)
+
+    @property
+    def lines(self) -> list[str]:
+        """The answer for below a table: in one line, then the words for a difference, and what it means."""
+        return [f"exact: {self}", *(f"    {one}" for one in self.difference), *[DIFFERS_NOTE] * (self.same is False)]
 
     def __str__(self) -> str:
         if self.same is None:

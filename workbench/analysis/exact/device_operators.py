@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from workbench.analysis.exact.elements import MODULUS, UNDEFINED, elements, floats
-from workbench.analysis.exact.ring import NoExactRule, RingTensor, held_in, raw
-from workbench.analysis.exact.rules import OperatorCall, ruled
+from workbench.analysis.exact.ring import NoExactRule, OperatorCall, RingTensor, held_in, raw
+from workbench.analysis.exact.rules import ruled
+from workbench.base.dispatch_mode import DispatchMode
 
 _MOVES = frozenset(
     re.findall(
@@ -62,12 +63,15 @@ _RULES: Mapping[str, Callable[..., Any]] = {
     "_safe_softmax": lambda x, dim, dtype=None: torch.softmax(x, dim),
     "_log_softmax": lambda x, dim, half: torch.log_softmax(x, dim),
     "fill": lambda x, value: torch.zeros_like(x) + value,
-    "clamp_min": lambda x, low: torch.clamp(x, min=low),
-    "clamp_max": lambda x, high: torch.clamp(x, max=high),
-    "hardtanh": lambda x, low=-1, high=1: torch.clamp(x, min=low, max=high),
     "addcmul": lambda x, a, b, value=1: torch.add(x, a * b, alpha=value),
     "addcdiv": lambda x, a, b, value=1: torch.add(x, a / b, alpha=value),
     "native_layer_norm": _first(functional.layer_norm),
+    "native_group_norm": _first(
+        lambda x, weight, bias, n, channels, area, groups, eps: functional.group_norm(x, groups, weight, bias, eps)
+    ),
+    "native_batch_norm": _first(
+        lambda x, weight, bias, mean, variance, *rest: functional.batch_norm(x, mean, variance, weight, bias, *rest)
+    ),
     "_fused_rms_norm": _first(lambda x, shape, weight, eps: functional.rms_norm(x, shape, weight, eps)),
     "_scaled_dot_product_flash_attention": _first(_attention),
     "_scaled_dot_product_flash_attention_for_cpu": _first(_attention),
@@ -165,7 +169,7 @@ class DeviceOperators:
         return type(value)(map(self._ring, value)) if type(value) in (tuple, list) else value
 
 
-class _Operators(TorchDispatchMode):
+class _Operators(DispatchMode):
     """Mode in which all operators of torch, on the host too, compute on elements."""
 
     def __init__(self, operators: DeviceOperators):

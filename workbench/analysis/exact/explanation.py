@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
 
 from workbench.analysis.exact.agreement import Part, Results, differing
-from workbench.analysis.exact.elements import MODULUS, UNDEFINED, Numbers, P, Q, element_of
+from workbench.analysis.exact.elements import MODULUS, UNDEFINED, Numbers, P, element_of
 from workbench.analysis.exact.naming import SHOWN, ExactNames, number_text
+from workbench.analysis.exact.places import differences, places
 from workbench.analysis.exact.probing import (
     PLAIN,
     Inputs,
@@ -23,6 +25,7 @@ from workbench.analysis.exact.probing import (
     ratio,
     views,
 )
+from workbench.errors import WorkbenchError
 
 _ROUNDING = 2.0**-22
 """Largest relative error of a constant in float32 that compilers compute, such as the square root of 2 / pi."""
@@ -39,72 +42,56 @@ class Explanation:
     rounded: str = ""
 
 
-def explained(programs: Programs, draws: Sequence[Inputs], part: Part, names: ExactNames) -> Explanation:
+def explained(
+    programs: Programs, results: tuple[Results, Results], draws: Sequence[Inputs], part: Part, names: ExactNames
+) -> Explanation:
     """Explain a difference.
 
-    ``draws`` are two draws of the inputs or more, on two of which the programs differ. The launches that are left
-    decide how much is found.
+    ``draws`` are two draws of the inputs, on the first of which the programs have the ``results``. The launches that
+    are left decide how much is found.
     """
-    lines: list[str] = []
-    for _ in draws:
-        made = _Search(programs, draws, part, names)
-        if made.masks:
-            break
-        draws = [*draws[1:], draws[0]]
-    else:
+    masks = differences(results, part)
+    lines = places(masks, names)
+    if not masks:
         return Explanation()
-    for step in (made.where, made.terms, made.smallest):
-        try:
+    search = _Search(programs, results, masks, draws, part, names)
+    try:
+        search.find_numbers()
+        for step in (search.terms, search.smallest):
             lines += step()
-        except OutOfLaunches:
-            lines += made.noted
-            lines.append("the launches that an explanation may take were used up here")
-            break
-    return Explanation(lines, made.rounded)
+    except OutOfLaunches:
+        lines += search.noted
+        lines.append("the launches that an explanation may take were used up here")
+    return Explanation(lines, search.rounded)
 
 
 class _Search:
-    def __init__(self, programs: Programs, draws: Sequence[Inputs], part: Part, names: ExactNames):
+    def __init__(
+        self,
+        programs: Programs,
+        results: tuple[Results, Results],
+        masks: Mapping[str, torch.Tensor],
+        draws: Sequence[Inputs],
+        part: Part,
+        names: ExactNames,
+    ):
         self.programs, self.draws, self.part, self.names = programs, draws, part, names
-        with Numbers() as numbers:
-            programs.wanted(self.given)
-        self.names = replace(names, numbers=sorted(numbers.used - {0, 1, 2, -1}))
+        self.results, self.masks = results, masks
+        self.replaceable: Sequence[float] = ()
         self.noted: list[str] = []
         """Lines of the present step so far."""
         self.rounded = ""
 
+    def find_numbers(self) -> None:
+        """Find the numbers that a reference in torch computes with, in whose place it can compute with others."""
+        with Numbers() as numbers:
+            self.programs.wanted(self.given)
+        self.replaceable = sorted(numbers.used - {0, 1, 2, -1})
+        self.names = replace(self.names, numbers=[*self.names.numbers, *self.replaceable])
+
     @property
     def given(self) -> Inputs:
         return self.draws[0]
-
-    @functools.cached_property
-    def results(self) -> tuple[Results, Results]:
-        """Both results of the first draw."""
-        return self.programs.launched(self.given), self.programs.wanted(self.given)
-
-    @functools.cached_property
-    def masks(self) -> dict[str, torch.Tensor]:
-        """Elements that differ, by output, without those that do not."""
-        found, wanted = self.results
-        masks = {name: differing(found[name], wanted[name], self.part) for name in wanted}
-        return {name: mask for name, mask in masks.items() if bool(mask.any())}
-
-    def where(self) -> list[str]:
-        """Return which elements differ."""
-        found = []
-        for name, mask in self.masks.items():
-            positions, wrong = torch.arange(mask.numel()).view(mask.shape), int(mask.sum())
-            if wrong == mask.numel():
-                found.append(f"every element of {name} differs")
-                continue
-            for axis in range(mask.dim()):
-                indices = mask.movedim(axis, 0).reshape(mask.shape[axis], -1).any(1).nonzero().flatten()
-                positions = positions.narrow(axis, int(indices[0]), int(indices[-1] - indices[0]) + 1)
-            block = self.names.place(name, positions.flatten(), mask.shape)
-            many = f"{wrong:,} of the {positions.numel():,} elements of {block}"
-            others = "" if block == name else f", and no other of {name}"
-            found.append(f"{block if wrong == positions.numel() else many} differ{'s' * (wrong == 1)}{others}")
-        return found
 
     def _named(self, name: str, positions: torch.Tensor) -> str:
         return self.names.place(name, positions, self.given[name].shape)
@@ -123,8 +110,6 @@ class _Search:
                 return lines
         for place in self._places():
             self._add_terms(place)
-            if not self.noted:
-                break
         if not self.noted:
             self.noted += self._scaled_input()
         return self.noted or ["no single term, factor or number was found that explains it"]
@@ -149,11 +134,15 @@ class _Search:
             term = _agreed(_common_term(*one) for one in pairs)
             if factor is not None:
                 text = self.names.factor([factor], self._sizes) or "a number"
-                found.append(f"every element of {name} is {text} times the reference's")
+                found.append(f"every element of {name} is {text} times {self._theirs}")
             elif term is not None:
                 text = self.names.term_too_much(term) or "a number more"
-                found.append(f"every element of {name} is {text} than the reference's")
+                found.append(f"every element of {name} is {text} than {self._theirs}")
         return found
+
+    @property
+    def _theirs(self) -> str:
+        return f"{self.names.reference}'s"
 
     @property
     def _sizes(self) -> list[int]:
@@ -169,7 +158,7 @@ class _Search:
             outside[box] = False
             extra = probing.extra(name, outside.nonzero().flatten())
             if len(extra):
-                self.noted.append(f"{out} depends on {self._named(name, extra)}, and the reference's does not")
+                self.noted.append(f"{out} depends on {self._named(name, extra)}, and {self._theirs} does not")
             if not len(box):
                 continue
             if probing.missing(name, box):
@@ -208,7 +197,7 @@ class _Search:
             elif text is not None:
                 self.noted.append(f"{words} has {term} times {text}")
             else:
-                unknown.append(f"{words} has {term} times another number than the reference")
+                unknown.append(f"{words} has {term} times another number than {self.names.reference}")
         if not self.noted:
             self.noted += unknown[:SHOWN]
 
@@ -228,7 +217,7 @@ class _Search:
 
     def _other_number(self) -> list[str]:
         """Return the number of the reference in whose place the kernel has another one, or none."""
-        for number in self.names.numbers:
+        for number in self.replaceable:
             for other in (0.0, *self.names.constants):
                 if (other and not 0.5 < other / number < 2) or element_of(other) == element_of(number):
                     continue
@@ -236,11 +225,12 @@ class _Search:
                     same = self._agrees(self.results[0], self.given) and self._agrees(self.second, self.draws[1])
                 if same:
                     if other and abs(other / number - 1) < _ROUNDING:
-                        self.rounded = f"its {other:.10g} is the reference's {number:.10g}, rounded"
+                        self.rounded = f"its {other:.10g} is {self._theirs} {number:.10g}, rounded"
                         return [self.rounded]
                     if not other:
-                        return [f"the kernel lacks the reference's {number_text(number)}"]
-                    return [f"the kernel has {number_text(other)} where the reference has {number_text(number)}"]
+                        return [f"the kernel lacks {self._theirs} {number_text(number)}"]
+                    has = f"where {self.names.reference} has {number_text(number)}"
+                    return [f"the kernel has {number_text(other)} {has}"]
         return []
 
     @functools.cached_property
@@ -249,14 +239,17 @@ class _Search:
         return self.programs.launched(self.draws[1])
 
     def _constant(self) -> list[str]:
-        """Return the small number that a sum has too much or lacks, on two kinds of even inputs."""
+        """Return the small number that a sum has too much or lacks, on two kinds of even inputs.
+
+        Where a softmax takes no maximum from its inputs, those that begin with 0 show the number alone.
+        """
         seen: set[tuple[str, str]] = set()
-        for pattern in ((0,), (1,), (-1,), (1, -1), (-1, 1)):
+        for pattern in ((0,), (1,), (-1,), (1, -1), (-1, 1), (0, 1)):
             given = self._filled(pattern)
             found, wanted = self.programs.launched(given), self.programs.wanted(given)
             named = set(self._small_terms(found, wanted))
             for subject, text in sorted(named & seen):
-                return [f"where the inputs are {_said(pattern)}, {subject} is {text} than the reference's"]
+                return [f"where {self._inputs_are} {_said(pattern)}, {subject} is {text} than {self._theirs}"]
             seen |= named
         return []
 
@@ -287,15 +280,15 @@ class _Search:
         }
 
     def _scaled_input(self) -> list[str]:
-        """Return the input and the factor for which the reference gives the kernel's results."""
-        found = self.results[0]
-        for name, (one, other) in ((name, pair) for name in self.given for pair in ((Q, P), (P, Q))):
-            for value in range(2, one):
-                factor = (value * other * pow(other, -1, one) + one * pow(one, -1, other)) % MODULUS
+        """Return the input and the known factor for which the reference gives the kernel's results."""
+        for name in self.given:
+            for text, factor in self.names.scales(self._sizes):
                 scaled = {name: factor}
-                if self._agrees(found, self.given, scaled) and self._agrees(self.second, self.draws[1], scaled):
-                    text = self.names.factor([value], (), one)
-                    return [f"it is what the reference gives for {name} times {text or 'another number'}"]
+                with suppress(WorkbenchError):  # a kernel's input of eight bits holds no element
+                    if self._agrees(self.results[0], self.given, scaled) and self._agrees(
+                        self.second, self.draws[1], scaled
+                    ):
+                        return [f"it is what {self.names.reference} gives for {name} times {text}"]
         return []
 
     def _agrees(self, found: Results, given: Inputs, factors: Mapping[str, int] | None = None) -> bool:
@@ -311,7 +304,7 @@ class _Search:
         """Return an input of few numbers that are not 0 on which the programs differ."""
         for pattern in ((0,), (1,)):
             if self._differ(self._filled(pattern)):
-                return [f"it shows where the inputs are {_said(pattern)}"]
+                return [f"it shows where {self._inputs_are} {_said(pattern)}"]
         given = dict(self.given)
         for name, one in given.items():
             kept = torch.arange(one.numel())
@@ -323,7 +316,13 @@ class _Search:
             for axis in range(len(shape)):
                 kept = self._halved(given, name, kept, axis)
         words = [self._left(name, one) for name, one in given.items()]
-        return [f"it shows where the inputs are 0 but for {' and '.join(filter(None, words))}"]
+        return [f"it shows where {self._inputs_are} 0 but for {' and '.join(filter(None, words))}"]
+
+    @property
+    def _inputs_are(self) -> str:
+        """The inputs that are changed and their verb: all, or those that both programs take."""
+        known = self.names.changed
+        return f"{' and '.join(known)} {'are' if len(known) > 1 else 'is'}" if known else "the inputs are"
 
     def _left(self, name: str, one: torch.Tensor) -> str:
         positions = one.double().flatten().nonzero().flatten()

@@ -65,6 +65,13 @@ def chosen(x: torch.Tensor, dim: int, keepdim: bool, greatest: bool) -> tuple[to
     return (found, place) if keepdim else (found.squeeze(dim), place.squeeze(dim))
 
 
+def extreme(x: torch.Tensor, along: tuple[int, ...], keepdim: bool, greatest: bool) -> torch.Tensor:
+    """Return the greatest or least elements along some dimensions."""
+    for one in sorted(along, reverse=True):
+        x = chosen(x, one, True, greatest)[0]
+    return x if keepdim else x.squeeze(along)
+
+
 def variance(x: torch.Tensor, along: tuple[int, ...], keepdim: bool, correction: float) -> torch.Tensor:
     """Return the variance along some dimensions."""
     away = add(x, negative(mean(x, along, True)))

@@ -28,11 +28,15 @@ class ExactNames:
         constants: numbers that the kernel has, in its instructions and its arguments.
         numbers: numbers that the reference has.
         axes: names of an input's axes, by its name; an axis without one is called by its index alone.
+        reference: what the program is called that the kernel is compared with.
+        changed: names of the inputs that both programs take, where these are not all.
     """
 
     constants: Sequence[float] = ()
     numbers: Sequence[float] = ()
     axes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    reference: str = "the reference"
+    changed: Sequence[str] = ()
 
     def place(self, name: str, positions: torch.Tensor, shape: Sequence[int]) -> str:
         """Return the name of some elements of a tensor, ``x[3, 40:48]``, of positions in row-major order."""
@@ -67,10 +71,16 @@ class ExactNames:
         for constant in self.constants:
             yield f"(1 + {number_text(constant)})", (1 + element_of(constant)) % MODULUS
 
-    def factor(self, values: Sequence[int], sizes: Iterable[int] = (), modulus: int = P) -> str | None:
-        """Return a number that is one of these elements modulo a divisor of the ring's; None if none is known."""
-        known = self.factors(sizes)
-        return next((text for text, one in known if any((one - value) % modulus == 0 for value in values)), None)
+    def scales(self, sizes: Iterable[int]) -> Iterator[tuple[str, int]]:
+        """Yield numbers by which an input may be multiplied: those of `factors`, and what both programs have."""
+        yield from self.factors(sizes)
+        for one in dict.fromkeys((*self.constants, *self.numbers)):
+            yield number_text(one), element_of(one)
+            yield f"1/{number_text(one)}", _quotient(1, one)
+
+    def factor(self, values: Sequence[int], sizes: Iterable[int] = ()) -> str | None:
+        """Return a number that is one of these elements modulo P; None if none is known."""
+        return next((text for text, one in self.factors(sizes) if any((one - v) % P == 0 for v in values)), None)
 
     def term_too_much(self, value: int) -> str | None:
         """Return "1e-05 more" or "1e-05 less" where a difference modulo P is a known number; else None."""

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from workbench.analysis.exact.ring import NoExactRule, RingTensor, held_in, plain, raw
-from workbench.analysis.exact.rules import OperatorCall, ruled
+from workbench.analysis.exact.ring import NoExactRule, OperatorCall, RingTensor, held_in, plain, raw
+from workbench.analysis.exact.rules import ruled
 
 # Operators that move elements and compute nothing, on the elements as they are.
 _MOVES = frozenset(

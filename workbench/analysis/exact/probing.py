@@ -19,9 +19,10 @@ from workbench.analysis.exact.agreement import Part, Results
 from workbench.analysis.exact.elements import MODULUS, P, function, multiply
 from workbench.analysis.exact.ring import RingTensor, raw
 from workbench.base.busy import OwnDeadline
+from workbench.base.processes.deadline import Deadline
 
 Inputs = Mapping[str, torch.Tensor]
-"""Tensors of floats by name."""
+"""Tensors of floats by name, or of ring elements that stand for floats."""
 
 
 class OutOfLaunches(Exception):
@@ -30,15 +31,12 @@ class OutOfLaunches(Exception):
 
 @dataclass
 class Programs:
-    """Two programs on ring elements, each a function of its inputs, the ``launches`` that are left and the time.
-
-    ``kernel`` takes floats, and ``reference`` tensors of elements.
-    """
+    """Two programs on ring elements, each a function of its inputs, the ``launches`` that are left and the time."""
 
     kernel: Callable[[Inputs], Results]
-    reference: Callable[[Mapping[str, RingTensor]], Results]
+    reference: Callable[[Inputs], Results]
     launches: int
-    deadline: OwnDeadline
+    deadline: OwnDeadline | Deadline
 
     def launched(self, given: Inputs) -> Results:
         """Return the kernel's results. Raises OutOfLaunches."""
@@ -51,11 +49,11 @@ class Programs:
         """Return the reference's results, for inputs times elements. Raises OutOfLaunches."""
         if self.deadline.left <= 0:
             raise OutOfLaunches("no time is left")
-        ring = {name: RingTensor.of(one) for name, one in given.items()}
+        scaled = dict(given)
         for name, factor in (factors or {}).items():
-            scaled = multiply(raw(ring[name]), torch.tensor(factor))
-            ring[name] = RingTensor.made(scaled, ring[name].dtype, set())
-        return self.reference(ring)
+            one = raw(RingTensor.of(given[name]))
+            scaled[name] = RingTensor.made(multiply(one, torch.tensor(factor)), given[name].dtype, set())
+        return self.reference(scaled)
 
 
 @dataclass(frozen=True)
@@ -242,8 +240,10 @@ class Probing:
         """
         effect = self.effect(name, positions)
         moves = self.moves(effect, view)
-        if any(found == factor * wanted % P for found, wanted in moves):
-            return
+        if _in_ratio(moves, factor):
+            again = self.moves(self.effect(name, positions, 1), view) if view.signless else set()
+            if not again or _in_ratio(again, factor):  # of four pairs of signs one fits by chance in 1 of 90
+                return
         if self._stays(effect.found) and self.missing(name, positions):
             yield positions, 0
         elif len(positions) > 1:
@@ -270,6 +270,10 @@ class Probing:
     def _stays(self, found: int) -> bool:
         """Return True if the kernel's element is as it was, which may be chance."""
         return self.views[0].of(found) == self.views[0].of(self.before.found)
+
+
+def _in_ratio(moves: set[tuple[int, int]], factor: int) -> bool:
+    return any(found == factor * wanted % P for found, wanted in moves)
 
 
 def _ratios(moves: set[tuple[int, int]]) -> set[int]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeGuard, TypeVar
 
 import torch
 
-from workbench.analysis.exact.elements import elements
+from workbench.analysis.exact.elements import element_of, elements, floats, function
 from workbench.errors import WorkbenchError
 
 
@@ -56,7 +56,17 @@ def is_float(value: object) -> TypeGuard[torch.Tensor]:
 
 def ringed(value: Any, used: set[str]) -> Any:
     """Return a tensor of floats as a ring tensor; anything else as it is."""
+    if isinstance(value, RingTensor):
+        return RingTensor.made(raw(value), value.standing_for, used)
     return RingTensor.of(value, used) if is_float(value) else value
+
+
+def as_floats(value: torch.Tensor) -> torch.Tensor:
+    """Return a ring tensor as the floats that stand for it, and one of floats as it is.
+
+    Raises ArgumentError for elements that stand for numbers of eight bits.
+    """
+    return floats(raw(value), value.standing_for) if isinstance(value, RingTensor) else value
 
 
 def result_of(value: torch.Tensor) -> torch.Tensor:
@@ -86,3 +96,27 @@ def plain(value: Any) -> Any:
     if type(value) in (tuple, list):
         return type(value)(map(plain, value))
     return raw(value)
+
+
+class OperatorCall:
+    """One call of an operator, and how its rule reads operands and makes results."""
+
+    def __init__(self, args: tuple, kwargs: Mapping[str, Any], first: RingTensor):
+        self.args, self.kwargs, self.first = args, kwargs, first
+
+    def wrapped(self, found: Any) -> Any:
+        """Return a result, or several, as ring tensors."""
+        if isinstance(found, torch.Tensor):
+            return RingTensor.made(found, self.kwargs.get("dtype") or self.first.standing_for, self.first.used)
+        return type(found)(map(self.wrapped, found)) if type(found) in (tuple, list) else found
+
+    @staticmethod
+    def read(value: Any) -> torch.Tensor:
+        """Return the elements of an operand: a tensor of either kind, or a number."""
+        if isinstance(value, torch.Tensor):
+            return raw(value) if isinstance(value, RingTensor) else elements(value)
+        return torch.tensor(element_of(value))
+
+    def unary(self, name: str, x: Any) -> RingTensor:
+        """Return a function of each element of an operand."""
+        return self.wrapped(function(name, self.read(x)))

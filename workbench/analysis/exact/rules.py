@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,6 @@ from workbench.analysis.exact.elements import (
     UNDEFINED,
     add,
     element_of,
-    elements,
     function,
     matrix_product,
     multiply,
@@ -22,14 +21,15 @@ from workbench.analysis.exact.elements import (
     table,
     total,
 )
-from workbench.analysis.exact.ring import NoExactRule, RingTensor, plain, raw
+from workbench.analysis.exact.norms import Norms
+from workbench.analysis.exact.ring import NoExactRule, OperatorCall, RingTensor, plain, raw
 
 _TINY = 1e-30
 
 
 def ruled(name: str, call: OperatorCall) -> Any:
     """Return the result of an operator's rule. Raises NoExactRule if it has none."""
-    rule = vars(_Rules).get(name)
+    rule = vars(_Rules).get(name) or vars(Norms).get(name)
     if rule is None:
         raise NoExactRule(f"torch.{name}: exact comparison has no rule for this operator.")
     if not call.first.standing_for.is_floating_point:
@@ -38,31 +38,7 @@ def ruled(name: str, call: OperatorCall) -> Any:
     return rule(_Rules(call.args, call.kwargs, call.first), *call.args, **call.kwargs)
 
 
-class OperatorCall:
-    """One call of an operator, and how its rule reads operands and makes results."""
-
-    def __init__(self, args: tuple, kwargs: Mapping[str, Any], first: RingTensor):
-        self.args, self.kwargs, self.first = args, kwargs, first
-
-    def wrapped(self, found: Any) -> Any:
-        """Return a result, or several, as ring tensors."""
-        if isinstance(found, torch.Tensor):
-            return RingTensor.made(found, self.kwargs.get("dtype") or self.first.standing_for, self.first.used)
-        return type(found)(map(self.wrapped, found)) if type(found) in (tuple, list) else found
-
-    @staticmethod
-    def read(value: Any) -> torch.Tensor:
-        """Return the elements of an operand: a tensor of either kind, or a number."""
-        if isinstance(value, torch.Tensor):
-            return raw(value) if isinstance(value, RingTensor) else elements(value)
-        return torch.tensor(element_of(value))
-
-    def unary(self, name: str, x: Any) -> RingTensor:
-        """Return a function of each element of an operand."""
-        return self.wrapped(function(name, self.read(x)))
-
-
-class _Rules(OperatorCall):
+class _Rules(Norms):
     """One rule for each operator, of the operator's name and parameters."""
 
     def add(self, a: Any, b: Any, *, alpha: float = 1, out: None = None) -> RingTensor:
@@ -185,11 +161,15 @@ class _Rules(OperatorCall):
             x = self.maximum(x, min)
         return x if max is None else self.minimum(x, max)
 
+    def clamp_min(self, x: Any, min: Any) -> RingTensor:
+        return self.clamp(x, min=min)
+
+    def clamp_max(self, x: Any, max: Any) -> RingTensor:
+        return self.clamp(x, max=max)
+
     def amax(self, x: Any, dim: Any = (), keepdim: bool = False, greatest: bool = True) -> RingTensor:
-        found = self.read(x)
-        for one in sorted(formulas.dims(found, dim), reverse=True):
-            found = formulas.chosen(found, one, True, greatest)[0]
-        return self.wrapped(found if keepdim else found.squeeze(formulas.dims(found, dim)))
+        a = self.read(x)
+        return self.wrapped(formulas.extreme(a, formulas.dims(a, dim), keepdim, greatest))
 
     def amin(self, x: Any, dim: Any = (), keepdim: bool = False) -> RingTensor:
         return self.amax(x, dim, keepdim, False)
@@ -292,26 +272,20 @@ class _Rules(OperatorCall):
             scores = add(scores, self.read(attn_mask))
         return self.wrapped(matrix_product(formulas.softmax(scores, -1), v))
 
-    def layer_norm(
-        self, x: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
-    ) -> RingTensor:
-        a = self.read(x)
-        dims = tuple(range(a.dim() - len(normalized_shape), a.dim()))
-        away = add(a, negative(formulas.mean(a, dims, True)))
-        spread = add(formulas.mean(multiply(away, away), dims, True), torch.tensor(element_of(eps)))
-        found = multiply(away, function("inverse_root", spread))
-        found = found if weight is None else multiply(found, self.read(weight))
-        return self.wrapped(found if bias is None else add(found, self.read(bias)))
+    def leaky_relu(self, x: Any, negative_slope: float = 0.01, inplace: bool = False) -> RingTensor:
+        return self.where(self.gt(x, 0), x, self.mul(x, negative_slope))
 
-    def rms_norm(
-        self, x: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
+    def elu(
+        self, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0, inplace: bool = False
     ) -> RingTensor:
-        a = self.read(x)
-        dims = tuple(range(a.dim() - len(normalized_shape), a.dim()))
-        least = torch.finfo(self.first.standing_for).eps if eps is None else eps
-        spread = add(formulas.mean(multiply(a, a), dims, True), torch.tensor(element_of(least)))
-        found = multiply(a, function("inverse_root", spread))
-        return self.wrapped(found if weight is None else multiply(found, self.read(weight)))
+        below = self.mul(self.expm1(self.mul(x, input_scale)), alpha)
+        return self.mul(self.where(self.gt(x, 0), x, below), scale)
+
+    def softsign(self, x: Any) -> RingTensor:
+        return self.div(x, self.add(self.abs(x), 1))
+
+    def hardtanh(self, x: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> RingTensor:
+        return self.clamp(x, min_val, max_val)
 
     def where(self, mask: torch.Tensor, a: Any, b: Any) -> RingTensor:
         return self.wrapped(torch.where(raw(mask), self.read(a), self.read(b)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from workbench.attention.cache_formats.quantization import LARGEST
+from workbench.attention.cache_formats.quantization import e4m3_with_scales
 from workbench.errors import ArgumentError
 
 NAME = "fp8_ds_mla"
@@ -42,10 +42,8 @@ def pack(tokens: torch.Tensor, latent_size: int) -> torch.Tensor:
     latent, rope = tokens.float().tensor_split([latent_size], dim=-1)
     row_bytes(latent_size, rope.shape[-1])
     groups = latent.unflatten(-1, (-1, GROUP))
-    highest = groups.abs().amax(-1)
-    scales = torch.where(highest > 0, highest / LARGEST["fp8_e4m3"], 1.0)
-    codes = (groups / scales[..., None]).to(torch.float8_e4m3fn).flatten(-2)
-    parts = codes, scales, rope.to(torch.bfloat16)
+    codes, scales = e4m3_with_scales(groups)
+    parts = codes.flatten(-2), scales, rope.to(torch.bfloat16)
     return torch.cat([part.contiguous().view(torch.uint8) for part in parts], dim=-1)
 
 

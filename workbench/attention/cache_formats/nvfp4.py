@@ -78,22 +78,30 @@ def quantize_rows(scaled: torch.Tensor) -> torch.Tensor:
     blocks = (amax * (1.0 / LARGEST_ELEMENT)).clamp(max=_LARGEST_SCALE).to(torch.float8_e4m3fn)
     size = blocks.float()
     inverse = torch.where(size > 0, 1.0 / size, 0.0)  # 0 beside a NaN
-    codes = _codes((groups.nan_to_num(0.0, torch.inf, -torch.inf) * inverse[..., None]).flatten(-2))
-    codes = codes.where(~amax.isnan().repeat_interleave(GROUP, -1), 0)
-    pairs = codes.unflatten(-1, (-1, 2))
-    bytes_ = (pairs[..., 0] | pairs[..., 1] << 4).to(torch.uint8)
+    elements = groups.nan_to_num(0.0, torch.inf, -torch.inf) * inverse[..., None]
+    elements = elements.where(~amax.isnan()[..., None], 0.0)
     scales = blocks.view(torch.uint8).masked_fill(amax.isnan(), _NAN)
-    return torch.cat([bytes_, scales], -1)
+    return torch.cat([pack_elements(elements.flatten(-2)), scales], -1)
 
 
 def dequantize_rows(rows: torch.Tensor) -> torch.Tensor:
     """Return the values of rows of bytes without k_scale or v_scale, ``[..., head_size] float32``, all exact."""
     head_size = head_size_of(rows.shape[-1])
     codes, scales = rows.split([head_size // 2, head_size // GROUP], -1)
-    halves = torch.stack([codes & 0xF, codes >> 4], -1).flatten(-2).long()
-    values = torch.tensor([*VALUES, *(-value for value in VALUES)], device=rows.device)[halves]
     blocks = scales.contiguous().view(torch.float8_e4m3fn).float()
-    return values * blocks.repeat_interleave(GROUP, -1)
+    return unpack_elements(codes) * blocks.repeat_interleave(GROUP, -1)
+
+
+def pack_elements(values: torch.Tensor) -> torch.Tensor:
+    """Return values ``[..., n]`` rounded to e2m1, two in a byte: ``[..., n / 2] uint8``; there is no NaN among them."""
+    pairs = _codes(values).unflatten(-1, (-1, 2))
+    return (pairs[..., 0] | pairs[..., 1] << 4).to(torch.uint8)
+
+
+def unpack_elements(pairs: torch.Tensor) -> torch.Tensor:
+    """Return the values ``[..., 2 * n] float32`` of bytes ``[..., n] uint8`` with two e2m1 each."""
+    codes = torch.stack([pairs & 0xF, pairs >> 4], -1).flatten(-2).long()
+    return torch.tensor([*VALUES, *(-value for value in VALUES)], device=pairs.device)[codes]
 
 
 def split(cache: torch.Tensor, layout: str) -> tuple[torch.Tensor, torch.Tensor]:

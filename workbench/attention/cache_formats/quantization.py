@@ -51,6 +51,16 @@ _NAN = 0x7F
 _BINS = 1 << 15  # the upper 16 bits of an fp32 magnitude, whose sign bit is 0
 
 
+def e4m3_with_scales(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return codes ``[..., size] float8_e4m3fn`` of vectors ``[..., size]``, and a scale for each, ``[...] float32``.
+
+    A scale maps the largest magnitude of its vector to the largest code, and is 1 where all elements are zero.
+    """
+    highest = vectors.float().abs().amax(-1)
+    scales = torch.where(highest > 0, highest / LARGEST["fp8_e4m3"], 1.0)
+    return (vectors.float() / scales[..., None]).to(torch.float8_e4m3fn), scales
+
+
 def quantize(tokens: torch.Tensor, scale: torch.Tensor | float, kv_cache_dtype: str) -> torch.Tensor:
     """Return the codes of keys or values, in the cache's dtype; of "nvfp4" rows ``[..., num_kv_heads, row] uint8``.
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from workbench.attention.models.caches import causal
 from workbench.attention.models.generation import check_prompt
 from workbench.attention.models.gpt import GPT
+from workbench.attention.models.paged_steps import causal
 
 
 @torch.inference_mode()

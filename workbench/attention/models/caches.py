@@ -7,25 +7,26 @@ returns a `ForwardStep`: the tokens that the model has to compute, and the funct
     hidden = model(step.tokens, step.positions, step.attend)
     logits = model.logits(hidden[step.last])             # of the newest token of each sequence
 
-Prompts use `workbench.attention.ops.causal_attention`, new tokens `contiguous_attention` and `paged_attention`. A
-method that raises an error has changed nothing.
+Over rows and without a cache prompts use `workbench.attention.ops.causal_attention`, and new tokens
+`contiguous_attention`. Over pages `paged_prefill` computes prompts, and new tokens beside them, in one launch, and
+`paged_attention` new tokens alone. A method that raises an error has changed nothing.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import torch
 
-from workbench.attention import causal_attention, contiguous_attention, paged_attention
+from workbench.attention import contiguous_attention
 from workbench.attention.cache_formats.quantization import EIGHT_BITS
 from workbench.attention.kvcache import ContiguousKVCache, MemoryUse, PagedKVCache
 from workbench.attention.kvcache.errors import SequenceStateError, UnknownSequenceError
 from workbench.attention.models.gpt import GPT, Attend
-from workbench.attention.models.slot_attention import SlotAttention, serves
+from workbench.attention.models.paged_steps import PagedAttend, PagedPart, causal
 from workbench.errors import ArgumentError, UnknownNameError
 
 Batch = Mapping[Any, Sequence[int]]
@@ -43,12 +44,14 @@ class ForwardStep:
         positions: position of each token in its sequence, ``[num_tokens] int64``.
         last: index of each sequence's newest token in ``tokens``, ``[num_seqs] int64``.
         attend: attention function for exactly these tokens, for `GPT.forward`.
+        parts: new tokens of each sequence of a paged cache.
     """
 
     tokens: torch.Tensor
     positions: torch.Tensor
     last: torch.Tensor
     attend: Attend
+    parts: tuple[PagedPart, ...] = ()
 
 
 class ModelCache(Protocol):
@@ -118,7 +121,7 @@ class NoCache(ModelCache):
             parts = zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
             return torch.cat([causal(*part) for part in parts])
 
-        return _step_of([(self._tokens[seq], 0) for seq in seqs], attend, self.device)
+        return step_of([(self._tokens[seq], 0) for seq in seqs], attend, self.device)
 
 
 class ContiguousCache(ModelCache):
@@ -139,7 +142,7 @@ class ContiguousCache(ModelCache):
             self.kv.write(layer, key, value, placed)
             return causal(query, key, value)
 
-        return _step_of([(tokens, 0)], attend, self.kv.device)
+        return step_of([(tokens, 0)], attend, self.kv.device)
 
     def extend(self, batch: Batch) -> ForwardStep:
         """Append one new token to each sequence of a batch."""
@@ -154,7 +157,7 @@ class ContiguousCache(ModelCache):
             self.kv.write(layer, key, value, placed)
             return contiguous_attention(query, self.kv.layers[layer], seq_lens, cache_rows=cache_rows)
 
-        return _step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
+        return step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Replace the histories of sequences by those of their ``parents``, by copying rows."""
@@ -191,13 +194,13 @@ class ContiguousCache(ModelCache):
 class PagedCache(ModelCache):
     """A cache that keeps sequences in the blocks of a `PagedKVCache`, quantized or not.
 
-    A prompt attends to its keys and values as they were computed, and to those that the prefix cache holds. New tokens
-    read everything from the cache.
+    Prompts and new tokens read everything from the cache, but for a prompt that it does not keep exactly, quantized or
+    only in part (a sliding window), and of which it holds nothing yet: that attends to what was computed.
 
     Args:
         cache: the `PagedKVCache`.
-        read_back: True lets a prompt, too, read its keys and values from the cache. One pass over a text then sees
-            what a quantized cache would return if the text came token by token.
+        read_back: True lets a prompt, too, read its keys and values from a quantized cache. One pass over a text then
+            sees what the cache would return if the text came token by token.
         variant: variant of `workbench.attention.ops.paged_attention` for new tokens: "auto", "tuned", or a kernel by
             name, which on a CPU runs in the simulator.
     """
@@ -210,33 +213,27 @@ class PagedCache(ModelCache):
     def begin(self, seq: Hashable, tokens: Sequence[int]) -> ForwardStep:
         """Begin a sequence with its prompt; the step computes the tokens that the prefix cache does not hold."""
         placed = self.kv.allocate(seq, list(tokens))
-        cached = placed.num_cached_tokens
-
-        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-            self.kv.write(layer, key, value, placed.slot_mapping)
-            if cached or self.read_back:
-                key, value = self.kv.gather(layer, seq)
-            return causal(query, key, value)
-
-        return _step_of([(tokens[cached:], cached)], attend, self.kv.device)
+        cached, kv = placed.num_cached_tokens, self.kv
+        kept = kv.manager.sliding_window is None and (kv.kv_cache_dtype == "auto" or self.read_back)
+        return self._step([PagedPart(seq, tokens[cached:], cached, placed.slot_mapping, fresh=not (cached or kept))])
 
     def extend(self, batch: Batch) -> ForwardStep:
         """Append one new token to each sequence of a batch; OutOfBlocksError if the pool has no room for them."""
         _check_single(batch)
         starts = [self.kv.manager.num_tokens(seq) for seq in batch]
-        placed = self.kv.append_batch(batch)
-        block_tables = self.kv.block_tables(batch)
-        seq_lens = torch.tensor([start + 1 for start in starts], dtype=torch.int32, device=self.kv.device)
-        parts = list(zip(batch.values(), starts, strict=True))
-        if batch and self.variant == "auto" and serves(self.kv):
-            return _step_of(parts, SlotAttention(self.kv, placed.slot_mapping, block_tables, seq_lens), self.kv.device)
+        slots = self.kv.append_batch(batch).slot_mapping.split(1)
+        parts = zip(batch.items(), starts, slots, strict=True)
+        return self._step([PagedPart(seq, tokens, start, slot) for (seq, tokens), start, slot in parts])
 
-        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-            self.kv.write(layer, key, value, placed.slot_mapping)
-            caches, options = self.kv.layers[layer], self.kv.attention_options(layer)
-            return paged_attention(query, *caches, block_tables, seq_lens, variant=self.variant, **options)
+    def joined(self, steps: Sequence[ForwardStep]) -> ForwardStep:
+        """Join steps of this cache, each of other sequences, into one, whose attention is one launch."""
+        return steps[0] if len(steps) == 1 else self._step([part for step in steps for part in step.parts])
 
-        return _step_of(parts, attend, self.kv.device)
+    def _step(self, parts: Sequence[PagedPart]) -> ForwardStep:
+        made = step_of(
+            [(part.tokens, part.start) for part in parts], PagedAttend(self.kv, parts, self.variant), self.kv.device
+        )
+        return replace(made, parts=tuple(parts))
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
         """Replace the histories of sequences by those of their ``parents``, sharing blocks instead of copying."""
@@ -253,29 +250,6 @@ class PagedCache(ModelCache):
     def memory(self) -> MemoryUse:
         """Return the bytes of the cache, of the blocks in use and of the tokens in them."""
         return self.kv.memory()
-
-
-def joined(steps: Sequence[ForwardStep]) -> ForwardStep:
-    """Join steps of one cache, each of other sequences, into one step; attention runs in their order."""
-    if len(steps) == 1:
-        return steps[0]
-    lengths = [len(step.tokens) for step in steps]
-    starts = [sum(lengths[:index]) for index in range(len(steps))]
-
-    def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        parts = zip(steps, query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
-        return torch.cat([step.attend(layer, *part) for step, *part in parts])
-
-    last = torch.cat([step.last + start for step, start in zip(steps, starts, strict=True)])
-    return ForwardStep(
-        torch.cat([step.tokens for step in steps]), torch.cat([step.positions for step in steps]), last, attend
-    )
-
-
-def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Compute causal attention of the last tokens of one sequence; ``[num_tokens, heads, head_size]`` each."""
-    query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
-    return causal_attention(query, key, value, variant="torch_sdpa")[0].transpose(0, 1)
 
 
 CACHES = ("none", "contiguous", "paged", "paged int8", "paged fp8_e4m3", "paged fp8_e5m2", "paged nvfp4")
@@ -349,7 +323,7 @@ def _check_single(batch: Batch) -> None:
             )
 
 
-def _step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device: torch.device) -> ForwardStep:
+def step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device: torch.device) -> ForwardStep:
     """Make a step from parts (tokens, position of the first token), one for each sequence."""
     tokens = [token for part, _ in parts for token in part]
     positions = [start + index for part, start in parts for index in range(len(part))]

@@ -1,8 +1,9 @@
 """Continuous batching: requests join and leave the batch at every step, as the blocks of one paged cache allow.
 
 A step gives every running request one token, resumes swapped-out requests, and admits waiting ones, first come, first
-served. When blocks run out, the newest request is preempted. The oldest request can take the blocks of all others, and
-a request that could not run alone is refused when it is added, so every accepted request ends.
+served; one pass of the model computes the new tokens and the prompts beside them. When blocks run out, the newest
+request is preempted. The oldest request can take the blocks of all others, and a request that could not run alone is
+refused when it is added, so every accepted request ends.
 
 Preempted requests are swapped to the host, or freed and later computed again, prompt and tokens, in one pass (the two
 ways of Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023, 4.5).
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 
 from workbench.attention.kvcache import MemoryUse, OutOfBlocksError, PagedKVCache
 from workbench.attention.kvcache.errors import check_count
-from workbench.attention.models.caches import ForwardStep, PagedCache, joined
+from workbench.attention.models.caches import ForwardStep, PagedCache
 from workbench.attention.models.generation import STOP, advance, check_prompt
 from workbench.attention.models.gpt import GPT
 from workbench.attention.models.sampling import GREEDY, Sampler, Sampling, pick_each
@@ -193,10 +194,14 @@ class Engine:
         """
         self._preempted, self._tokens = [], {}
         try:
-            self._decode()
+            requests, steps = self._extend()
             self._resume()
-            while self._admit():
-                pass  # a request that ended with its first token leaves a place for another
+            self._admit(requests, steps)
+            while requests:
+                self._compute(requests, self._cache.joined(steps))
+                requests, steps = [], []
+                self._resume()
+                self._admit(requests, steps)  # a request that ended has left a place for another
             memory = self._cache.memory()
         finally:
             while self._ended:
@@ -206,15 +211,16 @@ class Engine:
         self._steps += 1
         return EngineStep(self._steps - 1, self._tokens, finished, self._preempted, *counts, memory)
 
-    def _decode(self) -> None:
-        step = None
-        while self._running and step is None:
+    def _extend(self) -> tuple[list[_Request], list[ForwardStep]]:
+        """Make room for a token of every running request; return the requests and the step that computes them."""
+        while self._running:
             try:
                 step = self._cache.extend({request.name: request.tokens[-1:] for request in self._running})
             except OutOfBlocksError:
                 self._preempt(self._running.pop())
-        if step:
-            self._compute(self._running.copy(), step)
+            else:
+                return self._running.copy(), [step]
+        return [], []
 
     def _preempt(self, request: _Request) -> None:
         request.preemptions += 1
@@ -241,25 +247,20 @@ class Engine:
                 return
             self._running.append(self._swapped.popleft())
 
-    def _admit(self) -> bool:
-        """Begin the waiting requests that fit, in one pass of the model; return True if there were any."""
-        begun: list[tuple[_Request, ForwardStep]] = []
+    def _admit(self, requests: list[_Request], steps: list[ForwardStep]) -> None:
+        """Begin the waiting requests that fit, and add them with their steps to those of the next pass."""
         while self._waiting and not self._swapped and len(self._running) < self.max_num_seqs:
             request = self._waiting[0]
             tokens = request.prompt + request.tokens
             more = request.max_new_tokens - len(request.tokens) > 1
             if self._running and -(-(len(tokens) + more) // self._manager.block_size) > self._manager.num_free_blocks:
-                break
+                return
             try:
-                step = self._cache.begin(request.name, tokens)
+                steps.append(self._cache.begin(request.name, tokens))
             except OutOfBlocksError:
-                break
-            self._waiting.popleft()
-            self._running.append(request)
-            begun.append((request, step))
-        if begun:
-            self._compute([request for request, _ in begun], joined([step for _, step in begun]))
-        return bool(begun)
+                return
+            requests.append(request)
+            self._running.append(self._waiting.popleft())
 
     def _compute(self, requests: list[_Request], step: ForwardStep) -> None:
         """Run the model for a step and give each request its token."""

@@ -13,8 +13,10 @@ from workbench.attention.ops.gather_cache import gather_cache
 from workbench.attention.ops.indexer_scores import indexer_scores
 from workbench.attention.ops.mla_decode import mla_decode
 from workbench.attention.ops.paged_attention import paged_attention
+from workbench.attention.ops.paged_prefill import paged_prefill
 from workbench.attention.ops.pool_windows import pool_windows
 from workbench.attention.ops.reshape_and_cache import reshape_and_cache
+from workbench.attention.ops.rotate_heads import rotate_heads
 from workbench.attention.ops.swap_blocks import swap_blocks
 from workbench.attention.ops.top_k_positions import top_k_positions
 
@@ -29,8 +31,10 @@ __all__ = [
     "indexer_scores",
     "mla_decode",
     "paged_attention",
+    "paged_prefill",
     "pool_windows",
     "reshape_and_cache",
+    "rotate_heads",
     "swap_blocks",
     "top_k_positions",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -9,7 +10,15 @@ import torch
 
 from workbench.attention.cache_formats.layouts import PagedGeometry, detect
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, LARGEST_SCALE, SMALLEST_SCALE, usable
-from workbench.attention.ops.tensor_checks import check_dtype, check_pages, check_within, look_at_values
+from workbench.attention.ops.tensor_checks import (
+    ALIGNMENT,
+    check_dtype,
+    check_groups,
+    check_pages,
+    check_vector,
+    check_within,
+    look_at_values,
+)
 from workbench.errors import ArgumentError
 
 
@@ -124,3 +133,56 @@ def check_scale(name: str, scale: torch.Tensor | None, geometry: PagedGeometry, 
             f"{SMALLEST_SCALE:.1e} to {LARGEST_SCALE:.1e}",
             "Elements are multiplied by its reciprocal when they are stored.",
         )
+
+
+def check_read_caches(t: Any, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
+    """Check the caches that the queries of a run attend to, and find out their layout and sizes."""
+    geometry = check_caches(t, layout, kv_cache_dtype, [t.query.dtype], f"the query's dtype, {t.query.dtype}")
+    if geometry.head_size != t.query.shape[2]:
+        raise ArgumentError(
+            "key_cache",
+            f"head_size {geometry.head_size}",
+            f"{t.query.shape[2]}, that of query",
+            f"Check layout={geometry.layout!r}.",
+        )
+    remedy = f"Check layout={geometry.layout!r}, or pass every head of a group."
+    check_groups(t.query.shape[1], geometry.num_kv_heads, remedy)
+    # Kernels rely on the distance between pages being a multiple of ALIGNMENT elements, whatever their size.
+    for name, cache in (("key_cache", t.key_cache), ("value_cache", t.value_cache)):
+        if cache.shape[0] > 1 and cache.stride(0) % ALIGNMENT:
+            raise ArgumentError(
+                name,
+                f"pages {cache.stride(0)} elements apart",
+                f"a multiple of {ALIGNMENT}",
+                f"Call {name}.contiguous(); pages of at least 16 elements per head keep the rule.",
+            )
+    return geometry
+
+
+def check_features(t: Any, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
+    """Check what a run asks for beyond plain attention, and the scales of its cache."""
+    for name in ("alibi_slopes", "sinks"):
+        given = getattr(t, name, None)
+        if given is not None:
+            check_vector(name, given, t.query.shape[1], torch.float32, "Pass one per head.")
+    if t.sliding_window is not None and t.sliding_window < 1:
+        raise ArgumentError(
+            "sliding_window", t.sliding_window, "1 or more tokens, including the newest", "Pass None for no window."
+        )
+    if t.soft_cap is not None and not 0 < t.soft_cap < math.inf:
+        raise ArgumentError("soft_cap", t.soft_cap, "a positive finite number", "Pass None for no cap.")
+    check_scales(t, geometry, kv_cache_dtype)
+
+
+def features_of(t: Any, kv_cache_dtype: str) -> tuple[str, ...]:
+    """Return the names of what a run asks for beyond plain attention, and of how its cache is quantized."""
+    given = {
+        "alibi": getattr(t, "alibi_slopes", None) is not None,
+        "sliding_window": t.sliding_window is not None,
+        "soft_cap": t.soft_cap is not None,
+        "sinks": t.sinks is not None,
+        "tree": getattr(t, "tree_mask", None) is not None,
+        kv_cache_dtype: kv_cache_dtype != "auto",
+        "token_scales": any(scale is not None and scale.dim() == 3 for scale in (t.k_scale, t.v_scale)),
+    }
+    return tuple(name for name, wanted in given.items() if wanted)

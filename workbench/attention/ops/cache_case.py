@@ -98,13 +98,3 @@ def in_pages(
     placed = torch.full((num_blocks * block_size, scales.shape[1]), torch.nan)
     placed[slots_of(tables, lengths, block_size)] = scales
     return placed.unflatten(0, (num_blocks, block_size))
-
-
-def drawn_slots(num_seqs: int, num_slots: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw slots of states ``[num_seqs] int32`` to read, and as many to write behind them, both shuffled.
-
-    Every third sequence starts from nothing, and every fifth forgets its state: these have -1.
-    """
-    read, written = (torch.randperm(num_slots, generator=generator)[:num_seqs].int() for _ in range(2))
-    number = torch.arange(num_seqs)
-    return torch.where(number % 3 == 2, -1, read), torch.where(number % 5 == 3, -1, written + num_slots)

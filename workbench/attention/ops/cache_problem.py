@@ -28,6 +28,17 @@ class Sizes:
         return asdict(self) | {"features": list(vars(self)["features"])}
 
 
+class ElementProblem(Sizes):
+    """Base of problems on tensors of one of `DTYPES`."""
+
+    dtype: str
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return DTYPES[self.dtype].itemsize
+
+
 class AttentionProblem(Sizes):
     """Base of attention problems: sizes that follow from ``dtype``, ``num_heads`` and ``num_kv_heads``."""
 

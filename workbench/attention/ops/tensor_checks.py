@@ -28,21 +28,21 @@ def check_dtype(name: str, tensor: torch.Tensor, allowed: Iterable[torch.dtype],
         )
 
 
-def check_query_shape(query: torch.Tensor) -> None:
-    """Check that there is a head size, before anything is computed from it."""
+def check_query_shape(query: torch.Tensor, rows: str = "num_seqs") -> None:
+    """Check that there is a head size, before anything is computed from it; ``rows`` names the first dimension."""
     if query.dim() != 3 or query.shape[1] == 0 or query.shape[2] == 0:
-        raise ArgumentError("query", f"shape {tuple(query.shape)}", "[num_seqs, num_heads, head_size]", "Reshape it.")
+        raise ArgumentError("query", f"shape {tuple(query.shape)}", f"[{rows}, num_heads, head_size]", "Reshape it.")
 
 
-def check_query(query: torch.Tensor, scale: float, dtypes: Iterable[torch.dtype]) -> None:
-    """Check the queries of a decode step, ``[num_seqs, num_heads, head_size]``, and their scale."""
+def check_query(query: torch.Tensor, scale: float, dtypes: Iterable[torch.dtype], rows: str = "num_seqs") -> None:
+    """Check the queries of a step, ``[rows, num_heads, head_size]``, and their scale."""
     check_dtype("query", query, dtypes)
-    check_query_shape(query)
+    check_query_shape(query, rows)
     if query.stride(2) != 1 or query.stride(1) != query.shape[2]:
         raise ArgumentError(
             "query",
             f"strides {query.stride()}",
-            f"(any, {query.shape[2]}, 1): the heads of a sequence side by side",
+            f"(any, {query.shape[2]}, 1): the heads of a token side by side",
             "Call query.contiguous().",
         )
     if not math.isfinite(scale):
@@ -84,6 +84,19 @@ def check_out(out: torch.Tensor, query: torch.Tensor) -> None:
             f"shape {tuple(query.shape)}, contiguous, starting on {ALIGNMENT} bytes",
             f"Pass torch.empty({tuple(query.shape)}, dtype=query.dtype, device=query.device), or None.",
         )
+
+
+def check_dense(**wanted: tuple[torch.Tensor, Iterable[int], torch.dtype]) -> None:
+    """Check that each named tensor has its shape and dtype, is contiguous and starts on `ALIGNMENT` bytes."""
+    for name, (tensor, shape, dtype) in wanted.items():
+        check_dtype(name, tensor, [dtype])
+        if tensor.shape != tuple(shape) or not tensor.is_contiguous() or tensor.data_ptr() % ALIGNMENT:
+            raise ArgumentError(
+                name,
+                f"shape {tuple(tensor.shape)}, strides {tensor.stride()}, address {tensor.data_ptr():#x}",
+                f"{tuple(shape)}, contiguous, starting on {ALIGNMENT} bytes",
+                f"Call {name}.clone(memory_format=torch.contiguous_format).",
+            )
 
 
 def check_pages(name: str, cache: torch.Tensor) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import flop_registry
 
-from workbench.ops.tensors.dispatch_mode import DispatchMode
+from workbench.base.dispatch_mode import DispatchMode
 from workbench.tuning.bench.results import timed
 
 
@@ -66,10 +66,6 @@ class _Products(DispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.flops = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled while it counts
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None

@@ -44,13 +44,17 @@ std::string describe_block(const Allocation& allocation, u64 address) {
 
 using namespace workbench::driver;
 
-// Called for the client's allocator: it handed out a block of `bytes` at an address, or took it
-// back.
+// Called for the client's allocator: it handed out a block of `bytes` at an address (1), or took it
+// back (0); or it may hand it out again (2).
 extern "C" __attribute__((visibility("default"))) void workbench_driver_block(u64 address,
                                                                               u64 bytes, int live) {
   answer_or(0, [&] {
     const auto allocation = find_allocation(address, 1);
     if (!allocation) return 0;
+    if (live == 2) {
+      order_free_again(address, bytes);
+      return 0;
+    }
     log(Logged::block, {address, bytes, live ? u64{1} : u64{0}});
     if (!allocation->blocks) allocation->blocks = std::make_shared<Blocks>();
     Blocks& blocks = *allocation->blocks;
@@ -71,6 +75,7 @@ extern "C" __attribute__((visibility("default"))) void workbench_driver_block(u6
       }
     } else {
       take_back(*allocation, address);
+      order_freed(address, bytes);
     }
     ++state().generation;
     return 0;

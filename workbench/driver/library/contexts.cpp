@@ -216,6 +216,7 @@ CU_API cuCtxSynchronize() {
   return entry([&](Call& call) {
     outside_captures("cuCtxSynchronize");
     synchronise(*call.context());
+    order_synchronise(*call.context());
   });
 }
 
@@ -336,7 +337,9 @@ CU_API cuCtxSynchronize_v2(CUcontext handle) {
   return entry([&](Call& call) {
     std::shared_ptr<Context> found;
     outside_captures("cuCtxSynchronize");
-    synchronise(*context_or_current(call, handle, found));
+    const auto& context = context_or_current(call, handle, found);
+    synchronise(*context);
+    order_synchronise(*context);
   });
 }
 

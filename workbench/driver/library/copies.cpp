@@ -144,7 +144,35 @@ CUDA_MEMCPY3D as_params(unsigned to_type, u64 to, unsigned from_type, u64 from,
   return made;
 }
 
+// The accesses of a copy, in the order of its stream; row by row where rows have gaps. From memory
+// that is not page-locked the host's bytes are taken at once; a copy to such memory waits.
+void follow_order(Step& step, const Side& target, const Side& source, const Shape& shape,
+                  bool waits) {
+  const auto rows = [&](const Side& side, u64 row, u64 slice, u8 kind) {
+    if (!side.held) return;
+    const u64 begin = side.held->address + offset_of(side);
+    const bool dense = (shape.height == 1 || row == shape.width) &&
+                       (shape.depth == 1 || slice == row * shape.height);
+    if (dense) return step.access({begin, begin + extent(shape, row, slice), -1, kind});
+    for (u64 z = 0; z < shape.depth; ++z)
+      for (u64 y = 0; y < shape.height; ++y) {
+        const u64 at = begin + z * slice + y * row;
+        step.access({at, at + shape.width, -1, kind});
+      }
+  };
+  rows(source, shape.from_row, shape.from_slice, kReads);
+  rows(target, shape.to_row, shape.to_slice, kWrites);
+  const bool from_pageable = !source.held;
+  if (!target.held || (waits && !from_pageable))
+    step.wait();
+  else if (waits)
+    step.wait_for_earlier();
+  step.end();
+}
+
 constexpr CUstream kBlocking = nullptr;
+constexpr const char* kStaged =
+    "a copy from memory that is not page-locked, whose call may return before its end";
 
 void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, const Shape& shape,
           CUstream stream, bool waits) {
@@ -156,12 +184,15 @@ void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, co
              copy_work(as_params(to_type, to, from_type, from, shape)));
     return;
   }
+  const bool is_staged = waits && from_type == CU_MEMORYTYPE_HOST && !find_allocation(from, 1);
+  Step step(call, *context, stream, is_staged ? kStaged : "a copy");
   const Side target = side(to_type, to, extent(shape, shape.to_row, shape.to_slice));
   const Side source = side(from_type, from, extent(shape, shape.from_row, shape.from_slice));
   advance(*context, stream, seconds(target, source, shape.width * shape.height * shape.depth));
   if (target.held && !target.held->written.empty()) mark(target, source, shape);
   if (is_recording()) log_copy(target, source, shape);
   if (waits) synchronise(*context);
+  if (shape.width) follow_order(step, target, source, shape, waits);
   if (source.held && !source.held->written.empty() && target.on_host)
     check_written(call, source, shape);
   call.lock.unlock();
@@ -265,6 +296,7 @@ void fill_rows(Call& call, CUdeviceptr to, u64 row_bytes, T value, u64 count, u6
   check_size(count, sizeof(T), height);
   if (to % sizeof(T) || row_bytes % sizeof(T))
     throw Refused{CUDA_ERROR_INVALID_VALUE, "the address is not aligned to the element"};
+  Step step(call, *context, stream, "a fill");
   const u64 bytes = count * sizeof(T), row = pitch(row_bytes, 0, bytes, height <= 1, "dst");
   check_size(row, height, 1);
   const Side target =
@@ -276,6 +308,9 @@ void fill_rows(Call& call, CUdeviceptr to, u64 row_bytes, T value, u64 count, u6
     log(Logged::filled, {to, row, static_cast<u64>(value), sizeof(T), count, height});
   for (u64 y = 0; y < height && target.held; ++y)
     mark_written(*target.held, offset_of(target) + y * row, bytes);
+  for (u64 y = 0; y < height && target.held; ++y)
+    step.writes(target.held->address + offset_of(target) + y * row, bytes);
+  step.end();
   call.lock.unlock();
   for (u64 y = 0; y < height && target.host; ++y) {
     if constexpr (sizeof(T) == 1)

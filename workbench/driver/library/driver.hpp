@@ -17,6 +17,7 @@
 
 #include "activities.hpp"
 #include "hooks.hpp"
+#include "order.hpp"
 
 namespace workbench::driver {
 
@@ -45,6 +46,9 @@ struct Context {
   std::map<std::pair<u64, int>, decltype(CUlaunchAttribute::value)> stream_attributes;
   bool heap_is_used = false;  // a kernel called malloc or free: its size is fixed
   int cache_config = 0, shared_config = 0;
+  // The order of operations: of the default stream, of all blocking streams, and of all streams.
+  Agent legacy = {};
+  OrderClock blocking = {}, all = {};
 };
 
 struct Allocation;
@@ -61,6 +65,7 @@ struct Stream {
   Seen seen = {};
   std::vector<u64> last = {};  // the nodes that the next one waits for
   int priority = 0;
+  Agent order = {};
 };
 
 struct Event {
@@ -72,6 +77,7 @@ struct Event {
   std::shared_ptr<Capture> capture = nullptr;
   Seen seen = {};
   std::vector<u64> last = {};
+  OrderClock order = {};
 };
 
 struct Module {
@@ -229,6 +235,7 @@ struct Allocation {
   bool all_written = false;
   std::shared_ptr<Blocks> blocks = nullptr;  // set if a client's allocator divides it
   Origin origin = {};
+  u8* of_client = nullptr;  // the client's mapping, if its accesses are watched
   bool on_host() const {
     return where == Where::pinned || where == Where::registered || where == Where::managed;
   }
@@ -322,8 +329,11 @@ struct ThreadState {
   unsigned capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   bool null_is_per_thread = false;  // null is the thread's own stream, not the shared one
   bool runtime_tells_of_refusals = false;
-  CUresult found = CUDA_SUCCESS;  // error of a launch that checks let go on, until it is returned
-  std::map<u64, u64> streams;     // the thread's own, by context
+  CUresult found = CUDA_SUCCESS;    // error of a launch that checks let go on, until it is returned
+  std::map<u64, u64> streams;       // the thread's own, by context
+  Caller caller = Caller::unknown;  // code that makes its calls
+  Agent* branch = nullptr;          // of a graph that it runs
+  const HostFunction* host_function = nullptr;  // that it runs in the order of a stream
   // By code: a string lives until the next error of its kind.
   std::unordered_map<CUresult, std::string> told;
   std::string latest;  // message of the latest failing call

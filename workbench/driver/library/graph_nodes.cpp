@@ -10,8 +10,10 @@ NodeWork host_work(CUhostFn function, void* data) {
   if (!function) throw Refused{CUDA_ERROR_INVALID_VALUE, "the function is a null pointer"};
   const Operation run = [function, data](Call& call, CUstream stream) {
     advance(*call.context(), stream, state().device.operation_seconds);
+    const HostFunction running(*call.context(), stream);
     call.lock.unlock();
     function(data);
+    call.lock.lock();
   };
   return {run, CUDA_HOST_NODE_PARAMS{function, data}};
 }

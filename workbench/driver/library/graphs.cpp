@@ -113,13 +113,15 @@ Operation runs_of(const NodeParams& params, Executable& owner) {
 
 Operation all_of(const std::shared_ptr<const Executable>& executable) {
   return [executable](Call& call, CUstream stream) {
+    GraphOrder order(*executable->context, stream, *executable);
     for (std::size_t i = 0; i < executable->steps.size(); ++i) {
       if (!call.lock.owns_lock()) call.lock.lock();
       if (executable->context->fault) return;
-      if (!executable->steps[i].enabled) continue;
+      order.begin(i);
       const Operation run =
           executable->steps[i].work.run;  // a copy: another thread may replace the step
-      run(call, stream);
+      if (executable->steps[i].enabled) run(call, stream);
+      order.end(i);
     }
     if (!call.lock.owns_lock()) call.lock.lock();
   };
@@ -318,7 +320,9 @@ CU_API cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* dat
       throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                     "a captured stream takes no callbacks; use cuLaunchHostFunc"};
     advance(*call.context(), stream, state().device.operation_seconds);
+    const HostFunction running(*call.context(), stream);
     call.lock.unlock();
     function(stream, CUDA_SUCCESS, data);
+    call.lock.lock();
   });
 }

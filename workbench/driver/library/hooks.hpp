@@ -45,6 +45,14 @@ struct HookLaunch {
   double seconds;           // out: the predicted time, where timed
   u32 heap_is_used;         // out: the context has a heap from here on
   u32 found;                // out: error of a fault that checks reported and let go on
+  // If the order of operations is followed: return addresses, of a program that is not Python.
+  const u64* frames;
+  u32 frame_count;
+  // Out, if the order of operations is followed: the launch's number (`deed`), and the ranges that
+  // it accessed, in rows of three: begin, end, and the instruction above eight bits of AccessKind.
+  u64 deed;
+  const u64* accesses;
+  u64 access_count;
 };
 
 // A tensor map to encode, in the numbers of cuTensorMapEncodeTiled.
@@ -108,6 +116,31 @@ struct HookRead {
   u32 frame_count;
 };
 
+// One of two operations that nothing orders: its number, how it accesses the memory, its stream,
+// and the instruction, or -1.
+struct HookSide {
+  u32 what;
+  u32 writes;
+  u64 stream;
+  s64 pc;
+};
+
+// Two operations on the same bytes. `freed`: an allocator took them back in between.
+struct HookUnordered {
+  HookSide earlier, later;
+  u64 address, bytes;
+  u32 freed;
+};
+
+// An access of the host to memory that an operation may still use, of an allocation of `bytes`.
+struct HookHostAccess {
+  HookSide side;
+  u64 address, offset, bytes;
+  u32 managed, writes;
+  const u64* frames;  // the host's instruction, then return addresses
+  u32 frame_count;
+};
+
 // The answer of a hook that Ctrl-C ended before it could answer.
 inline constexpr CUresult kInterrupted = -1;
 
@@ -142,6 +175,12 @@ struct Hooks {
   void (*origin)(const char* tensor, u32 element, const u64* frames, u32 frame_count, u64* number,
                  CUresult* answer, char* why, u64 why_size);
   void (*host_read)(const HookRead* read, CUresult* answer, char* why, u64 why_size);
+  // Returns a number for an operation's name and the line that enqueues it: Python's own, or that
+  // of the given frames; 0 if there is neither.
+  void (*deed)(const char* name, const u64* frames, u32 frame_count, u64* number, CUresult* answer,
+               char* why, u64 why_size);
+  void (*unordered)(const HookUnordered* found, CUresult* answer, char* why, u64 why_size);
+  void (*host_access)(const HookHostAccess* access, CUresult* answer, char* why, u64 why_size);
   void (*unload)(u64 module);
   void (*fetched)(u64 number);  // the program has read the error of a refused launch
   // Python's main thread raises KeyboardInterrupt as soon as it has returned from the client's

@@ -13,6 +13,7 @@ struct HostFrame {
   CUresult result = CUDA_SUCCESS;
   std::string why = {};
   u64 address = 0;
+  std::vector<AccessedRange> accesses = {};
 };
 
 namespace {
@@ -60,6 +61,9 @@ void follow(HostFrame& frame, const HostRange& range, Allocation& held) {
       frame.address = held.address + unwritten;
     }
     if (range.writes) mark_written(held, at, range.row_bytes);
+    if (follows_order())
+      frame.accesses.push_back({held.address + at, held.address + at + range.row_bytes, -1,
+                                range.writes ? kWrites : kReads});
   }
 }
 
@@ -69,11 +73,14 @@ void run(Call& call, const HostCall& what, CUstream stream) {
   advance(*context, stream, state().device.operation_seconds);
   log(Logged::beyond, {}, what.name.data(), what.name.size());
   HostFrame frame{context.get()};
+  Step step(call, *context, stream, what.name.c_str());
   call.lock.unlock();
   what.body(what.data.get(), &frame);
   call.lock.lock();
   const HookCall told{what.name.c_str(), what.shape.c_str(), static_cast<u32>(frame.result),
                       frame.why.c_str(), frame.address};
+  for (const AccessedRange& range : frame.accesses) step.access(range);
+  step.end();
   ask(call, hooks().host_call, &told);
   if (frame.result == CUDA_ERROR_ILLEGAL_ADDRESS) {
     context->fault = frame.result;

@@ -75,6 +75,20 @@ std::shared_ptr<void> host_pages(u64 bytes) {
   return {pages, [bytes](void* from) { ::munmap(from, bytes); }};
 }
 
+// Gives an allocation pages that the host uses, too: in two mappings if the host is watched.
+void put_on_host(Allocation& made) {
+  SharedPages pages{};
+  const u64 bytes = made.size;
+  if (follows_order() && share_pages(bytes, pages)) {
+    made.storage = {pages.of_client, [pages, bytes](void*) { unshare_pages(pages, bytes); }};
+    made.of_client = pages.of_client;
+    made.host = pages.of_driver;
+  } else {
+    made.storage = host_pages(bytes);
+  }
+  made.address = reinterpret_cast<u64>(made.storage.get());
+}
+
 }  // namespace
 
 std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigned flags,
@@ -89,10 +103,9 @@ std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigne
     made->address = address ? address : reserve_addresses(bytes);
     begin_unwritten(*made);
   } else {
-    made->storage = host_pages(bytes);
-    made->address = reinterpret_cast<u64>(made->storage.get());
+    put_on_host(*made);
   }
-  made->host = static_cast<u8*>(made->storage.get());
+  if (!made->host) made->host = static_cast<u8*>(made->storage.get());
   add_allocation(made);
   if (where == Where::device) log(Logged::allocated, {made->address, bytes});
   if (where == Where::managed) log(Logged::beyond, {}, "managed memory", 14);
@@ -188,6 +201,7 @@ void drop_allocation(u64 address) {
   const auto found = all.allocations.find(address);
   if (found == all.allocations.end()) return;
   if (found->second->where == Where::device) log(Logged::freed, {address});
+  order_forget(address, found->second->size);
   const Part whole{found->second->size, found->second->origin};
   if (found->second->where != Where::registered)
     all.freed[address] = whole;  // first, because it may throw
@@ -370,7 +384,7 @@ CU_API cuMemHostAlloc(void** out, std::size_t bytes, unsigned flags) {
     // Page-locked memory belongs to the host, but has the same bound.
     if (bytes > state().device.memory_bytes)
       throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "more than the device's memory"};
-    pointer = allocate(call, bytes, Where::pinned, flags)->host;
+    pointer = reinterpret_cast<void*>(allocate(call, bytes, Where::pinned, flags)->address);
   });
 }
 

@@ -176,6 +176,8 @@ void run(Call& call, const KernelNode& node, CUstream stream) {
   launch.parameters = node.bytes.data(), launch.parameter_bytes = node.bytes.size();
   launch.buffers = memory->rows.data(), launch.buffer_count = memory->rows.size(),
   launch.generation = memory->generation;
+  const std::vector<u64> frames = native_frames(call);
+  launch.frames = frames.data(), launch.frame_count = static_cast<u32>(frames.size());
   log_launch(node);
   char why[kWhySize] = "";
   CUresult result = kInterrupted;
@@ -184,6 +186,7 @@ void run(Call& call, const KernelNode& node, CUstream stream) {
   call.lock.lock();
   if (launch.heap_is_used) context->heap_is_used = true;
   if (launch.found) needed_thread_state().found = static_cast<CUresult>(launch.found);
+  const std::vector<u64> accesses(launch.accesses, launch.accesses + 3 * launch.access_count);
   if (result == kInterrupted) {
     to.interrupt();
     throw Interrupted{};
@@ -198,6 +201,11 @@ void run(Call& call, const KernelNode& node, CUstream stream) {
   if (result) throw Refused{result, why};
   if (find_handle(state().contexts, reinterpret_cast<void*>(context->handle), "context") != context)
     return;
+  Step step(call, *context, stream, static_cast<u32>(launch.deed));
+  for (std::size_t i = 0; i < accesses.size(); i += 3)
+    step.access({accesses[i], accesses[i + 1], static_cast<int>(accesses[i + 2] >> 8),
+                 static_cast<u8>(accesses[i + 2])});
+  step.end();
   advance(*context, stream, launch.seconds);
   tell_activity(*context, stream, launch.name, launch.seconds, &launch, &function->facts);
 }

@@ -1,6 +1,7 @@
 // torch's operators, which run on the host: they advance a stream, and read and write memory as
 // launches do.
 #include <algorithm>
+#include <span>
 
 #include "driver.hpp"
 
@@ -111,23 +112,82 @@ Missing missing(const Elements& tensor, u8* flags) {
   return found;
 }
 
+constexpr u64 kMostRows = 4096;  // of a tensor with gaps; the accesses of others are not followed
+
+// The accesses of a tensor by an operation.
+void follow_order(Step& step, const Elements& tensor, u8 kind) {
+  const auto axes = axes_of(tensor, true);
+  u64 rows = 1;
+  for (std::size_t i = 0; i + 1 < axes.size(); ++i) rows *= axes[i].size;
+  const bool dense = axes.empty() || axes.back().stride == tensor.size;
+  if (!dense) rows *= axes.back().size;
+  if (!tensor.size || rows > kMostRows) return;
+  for_each_row(tensor, axes, [&](u64 address, u64 count, u64 stride) {
+    if (stride == tensor.size || count == 1)
+      return step.access({address, address + count * tensor.size, -1, kind});
+    for (u64 i = 0; i < count; ++i)
+      step.access({address + i * stride, address + i * stride + tensor.size, -1, kind});
+  });
+}
+
+using Tensors = std::span<const Elements>;
+
+// Whether an operator accesses the elements that its indices choose.
+bool chooses(std::string_view name) {
+  constexpr std::string_view kParts[] = {"index", "scatter", "gather", "embedding"};
+  return std::ranges::any_of(
+      kParts, [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
+}
+
+void follow_order(Call& call, Context& context, CUstream stream, const char* name, Tensors written,
+                  Tensors read, bool waits) {
+  if (!follows_order()) return;
+  Step step(call, context, stream, name);
+  const u8 chosen = chooses(name) ? kChosen : 0;
+  for (const Elements& one : read) follow_order(step, one, kReads | chosen);
+  for (const Elements& one : written) follow_order(step, one, kWrites | chosen);
+  if (waits) step.wait();
+  step.end();
+}
+
 }  // namespace
+
+// Whether an address is memory of the host, in a mapping of its own, that copies may use later.
+OPERATOR_API int workbench_driver_on_host_alone(u64 address) {
+  return answer_or(0, [&] {
+    const auto found = find_allocation(address, 1);
+    return found && found->of_client ? 1 : 0;
+  });
+}
 
 OPERATOR_API int workbench_driver_follows_writes() { return state().follows_writes; }
 
 // Reports an operator that has run and written tensors. Its time is that of a GPU to move `bytes`.
+// `read` are others; the host waits for it if `waits`.
 OPERATOR_API void workbench_driver_operator(CUstream stream, const char* name, u64 bytes,
-                                            const Elements* written, u64 count) {
+                                            const Elements* written, u64 count,
+                                            const Elements* read, u64 read_count, int waits) {
   entry([&](Call& call) {
     if (state().follows_writes)
       std::for_each(written, written + count, [](const Elements& one) { mark(one, nullptr); });
     Context& context = *call.context();
+    follow_order(call, context, stream, name, {written, count}, {read, read_count}, waits);
     if (!is_timed(context)) return;
     const HookDevice& device = state().device;
     const double seconds =
         device.operation_seconds + static_cast<double>(bytes) / device.device_bytes_per_second;
     advance(context, stream, seconds);
     tell_activity(context, stream, name, seconds);
+  });
+}
+
+// Reports an operator of a graph that the stream runs now.
+OPERATOR_API void workbench_driver_replayed(const char* name, const Elements* written, u64 count,
+                                            const Elements* read, u64 read_count) {
+  entry([&](Call& call) {
+    if (const HostFunction* const running = needed_thread_state().host_function)
+      follow_order(call, running->context, running->stream, name, {written, count},
+                   {read, read_count}, false);
   });
 }
 

@@ -51,6 +51,9 @@ void allocate_from(Call& call, CUdeviceptr* out, std::size_t bytes, CUmemoryPool
   const auto made = allocate(call, bytes, pool->where, 1);
   made->pool = pool, pool->used += bytes, pool->high = std::max(pool->high, pool->used);
   address = made->address;
+  Step step(call, *call.context(), stream, "an allocation");
+  step.writes(address, bytes);
+  step.end();
 }
 
 }  // namespace
@@ -89,6 +92,9 @@ CU_API cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     const auto found = find_allocation(address, 0);
     if (!found || found->address != address || !(found->pool || found->counts()))
       throw Refused{CUDA_ERROR_INVALID_VALUE, describe_address(address, 1)};
+    Step step(call, *call.even_failed_context(), stream, "a free");
+    step.writes(address, found->size);
+    step.end();
     drop_allocation(address);
   });
 }

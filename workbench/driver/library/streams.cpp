@@ -60,13 +60,16 @@ void record(Context& context, Event& event, CUstream stream) {
   event.capture = nullptr;
   event.time = ready(context, stream);
   event.recorded = true;
+  order_record(context, event.order, stream);
   // From here on times may be queried; before that no launch pays for the statistics.
   if (!(event.flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
 }
 
 void wait(Context& context, const Event& event, CUstream stream) {
   double& clock = clock_of(context, stream);
-  if (event.recorded) clock = std::max(clock, event.time);
+  if (!event.recorded) return;
+  clock = std::max(clock, event.time);
+  order_wait(context, event.order, stream);
 }
 
 void create_stream(Call& call, CUstream* out, unsigned flags) {
@@ -216,12 +219,14 @@ CU_API cuStreamSynchronize(CUstream handle) {
     Context& context = *call.context();
     if (capture_of(context, handle)) outside_captures("cuStreamSynchronize");
     context.host_clock = ready(context, handle);
+    order_synchronise(context, handle);
   });
 }
 
 CU_API cuStreamQuery(CUstream handle) {
   return entry([&](Call& call) {
     if (capture_of(*call.context(), handle)) outside_captures("cuStreamQuery");
+    order_synchronise(*call.context(), handle);
   });
 }
 
@@ -311,12 +316,24 @@ CU_API cuEventSynchronize(CUevent handle) {
     Context& context = *call.context();
     const Event& event = own_event(context, handle);
     not_captured(event);
-    if (event.recorded) context.host_clock = std::max(context.host_clock, event.time);
+    if (!event.recorded) return;
+    context.host_clock = std::max(context.host_clock, event.time);
+    order_host(event.order);
+  });
+}
+
+// Beyond cuda.h, for the runtime: `caller` is the address to which the client's query returns.
+extern "C" __attribute__((visibility("default"))) CUresult
+workbench_driver_query_event(CUevent handle, const void* caller) {
+  return entry([&](Call& call) {
+    const Event& event = own_event(*call.context(), handle);
+    not_captured(event);
+    if (event.recorded) order_query(event.order, caller);
   });
 }
 
 CU_API cuEventQuery(CUevent handle) {
-  return entry([&](Call& call) { not_captured(own_event(*call.context(), handle)); });
+  return workbench_driver_query_event(handle, __builtin_return_address(0));
 }
 
 CU_API cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {

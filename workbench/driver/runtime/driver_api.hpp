@@ -8,6 +8,8 @@ extern "C" {
 // device address.
 const char* workbench_driver_latest_error();
 u64 workbench_driver_storage(u64 address);
+// Queries an event for a client whose call returns to `caller`.
+CUresult workbench_driver_query_event(CUevent event, const void* caller);
 // Sets whether null is this thread's own stream (1) or the shared one. Returns the previous
 // setting.
 int workbench_driver_null_stream(int per_thread);

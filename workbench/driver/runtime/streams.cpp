@@ -113,7 +113,8 @@ CUDA_API cudaEventSynchronize(CUevent event) {
   return call([&] { return cuEventSynchronize(event); });
 }
 CUDA_API cudaEventQuery(CUevent event) {
-  return call([&] { return cuEventQuery(event); });
+  const void* const caller = __builtin_return_address(0);
+  return call([&] { return workbench_driver_query_event(event, caller); });
 }
 
 CUDA_API cudaEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {

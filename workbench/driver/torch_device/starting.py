@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Inductor's own launchers take machine code, Triton's takes PTX. The switch has one name in torch 2.11, one in 2.13.
 _INDUCTOR = {"TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER": "0", "TORCHINDUCTOR_USE_STATIC_TRITON_LAUNCHER": "0"}
 
-_attached = False
+_exchanged = _attached = False
 
 
 @names_wrong_kinds
@@ -77,7 +77,7 @@ def refuse_interpreter() -> None:
 def _started(
     model: str, devices: int, memory_bytes: int | None, seconds_limit: Limit, exact_name: bool, force: bool
 ) -> Driver:
-    if not _attached and "torch" in sys.modules and sys.modules["torch"].version.cuda is not None:
+    if not _exchanged and "torch" in sys.modules and sys.modules["torch"].version.cuda is not None:
         raise DeviceUnavailableError(
             "torch is imported in this process already, and found no GPU. Call simulated_gpu() before import torch."
         )
@@ -121,14 +121,13 @@ def attach(
     """Let ``torch``, once it is imported, use the running simulated driver; a second call does nothing.
 
     ``triton_on_cpu`` starts a session for launches of Triton kernels on CPU tensors; without it they are refused. With
-    ``first_config`` an autotuner takes its first configuration that runs. The library of operators is compiled, if need
-    be, when torch is imported, because most programs never import it.
+    ``first_config`` an autotuner takes its first configuration that runs.
     """
     global _attached
     if _attached:
         return
     os.environ.update(_INDUCTOR)
-    when_imported("torch", lambda: _exchange(library.compiled(torch)), before=lambda: _prepare(torch))
+    exchange_operators(torch)
     when_imported("torch._inductor.runtime.benchmarking", _predict_inductor)
     when_imported("torch._inductor.compile_worker.subproc_pool", reach_compile_workers)
     when_imported("torch.utils.cpp_extension", _shorten_builds)
@@ -137,8 +136,21 @@ def attach(
     _attached = True
 
 
+def exchange_operators(torch: library.Torch) -> None:
+    """Let ``torch``, once it is imported, have the operators of the simulated device; a second call does nothing.
+
+    It may be imported before the driver runs, in a process that forks others. The library of operators is compiled, if
+    need be, when torch is imported, because most programs never import it.
+    """
+    global _exchanged
+    if not _exchanged:
+        when_imported("torch", lambda: _exchange(library.compiled(torch)), before=lambda: _prepare(torch))
+        _exchanged = True
+
+
 def _prepare(torch: library.Torch) -> None:
     library.compiled(torch)
+    ctypes.CDLL(str(library_path()), mode=ctypes.RTLD_GLOBAL)  # the others need it, the driver may start later
     load_libraries()
 
 

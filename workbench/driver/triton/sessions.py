@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.base.home import home_part
+from workbench.base.home import cache_part
 from workbench.toolchain.triton_aot import ONE_AT_A_TIME
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _replace() -> None:
     # Keep kernels without machine code, and autotuners' predicted times, apart from those of a GPU.
     _kept["cache"] = os.environ.get("TRITON_CACHE_DIR")
     given = _kept["cache"]
-    os.environ["TRITON_CACHE_DIR"] = str(home_part("triton") if given is None else Path(given) / "simulated")
+    os.environ["TRITON_CACHE_DIR"] = str(cache_part("triton") if given is None else Path(given) / "simulated")
 
 
 def _restore() -> None:

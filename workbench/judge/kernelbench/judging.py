@@ -212,7 +212,8 @@ def _tried(
                 changed, wrong = _changed(asked, trial, path, must_fit=not full)
             fields |= changed
         if exact:
-            fields |= {"exact": _exact(first, asked)}
+            answer = _exact(first, asked)
+            fields |= {"exact": str(answer), "exact_difference": answer.difference}
         told("elsewhere", fields | {"stage_seconds": seconds}, wrong)
     except Failed as failure:
         fields = failure.fields
@@ -222,11 +223,11 @@ def _tried(
     return fields | {"stage_seconds": seconds}, wrong
 
 
-def _exact(trial: SolutionTrial, asked: AnsweredProblem) -> str:
+def _exact(trial: SolutionTrial, asked: AnsweredProblem) -> ExactAnswer:
     try:
         return trial.exact(asked.answers)
     except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
-        return str(ExactAnswer.without(f"on elements of a ring {error}"))
+        return ExactAnswer.without(f"on elements of a ring {error}")
 
 
 def _changed(

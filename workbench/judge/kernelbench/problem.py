@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from workbench.base.dispatch_mode import DispatchMode
 from workbench.errors import ArgumentError
 from workbench.judge.kernelbench.seeding import seeded
-from workbench.ops.tensors.dispatch_mode import DispatchMode
 
 _FUNCTIONS = ("Model", "get_inputs")
 _UNITS = (16, 4)

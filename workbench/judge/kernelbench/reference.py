@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,11 @@ class Reference:
             returned = several_of(model(*(ringed(one, used) for one in copied(inputs))))
         found = [result_of(one) for one in returned]
         return {f"out{index}" if len(found) > 1 else "out": one for index, one in enumerate(found)}
+
+    def by_name(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """Return inputs by the names of the model's parameters, or by their numbers where it has others."""
+        names = [*inspect.signature(self._model.forward).parameters]
+        return dict(zip(names, inputs, strict=True)) if len(names) == len(inputs) else _named(inputs)
 
     def drawn(self, seed: int) -> list:
         """Draw the inputs of a seed. Raises WorkbenchError if the problem fails."""

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from workbench.analysis.exact import APART, ExactAnswer, Side, compared, elements
+from workbench.analysis.exact import APART, ExactAnswer, Side, compared, constants_of, elements, is_float
 from workbench.base.processes.process import BadAnswer
 from workbench.errors import WorkbenchError
 from workbench.judge.answers import failed
@@ -23,6 +23,7 @@ from workbench.ops.declared.elsewhere import CHANGES, Elsewhere
 from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.values import Check
 
+Tensors = Mapping[str, torch.Tensor]
 _ROUNDING = 16.0
 """Ratio of an error to its bound up to which it may come from rounding, and so be there for some inputs alone."""
 
@@ -110,35 +111,41 @@ class SolutionTrial:
                 wrong.append(failure.fields | named)
         return right, wrong
 
-    def exact(self, answers: Sequence[ReferenceAnswer]) -> str:
-        """Return in words whether the latest call of `run` is the same computation as the reference.
+    def exact(self, answers: Sequence[ReferenceAnswer]) -> ExactAnswer:
+        """Return whether the latest call of `run` is the same computation as the reference.
 
         It is repeated on elements of a ring, from the loading of the solution on. After that the process that repeats
         may not be used again: a kernel without a rule ends its device.
         """
         if self._latest is None or not self._loaded:
-            return str(ExactAnswer.without("no call was recorded"))
+            return ExactAnswer.without("no call was recorded")
 
-        def inputs(number: int) -> list:
-            if number < len(answers):
-                return answers[number].inputs
-            return self._reference.drawn(answers[0].seed + APART * number)
+        def inputs(number: int, replaced: Tensors = MappingProxyType({})) -> dict[str, Any]:
+            drawn = number >= len(answers)
+            given = self._reference.drawn(answers[0].seed + APART * number) if drawn else answers[number].inputs
+            return {name: replaced.get(name, one) for name, one in self._reference.by_name(given).items()}
 
-        def reference(number: int, side: Side) -> dict[str, torch.Tensor]:
-            return self._reference.on_elements(inputs(number), side.operators)
+        def floats(number: int) -> dict[str, torch.Tensor]:
+            return {name: one for name, one in inputs(number).items() if is_float(one)}
 
-        def solution(number: int, side: Side) -> dict[str, torch.Tensor]:
+        def reference(number: int, replaced: Tensors, side: Side) -> dict[str, torch.Tensor]:
+            return self._reference.on_elements([*inputs(number, replaced).values()], side.operators)
+
+        def solution(number: int, replaced: Tensors, side: Side) -> dict[str, torch.Tensor]:
             self.doing = "on elements of a ring"
+            given = [*inputs(number, replaced).values()]
             try:
-                done = self._repeated(inputs(number), answers[0], loaded=self._loaded, exact=True)
+                done = self._repeated(given, answers[0], loaded=self._loaded, exact=True)
             except Failed as failure:
                 raise WorkbenchError(failure.fields["message"].removesuffix(f", {self.doing}")) from failure
             told = done.head.get("exact", {})
             side.opcodes |= set(_texts(told.get("opcodes")))
             side.operators |= set(_texts(told.get("operators")))
+            side.constants = [*dict.fromkeys(number for text in _ptx(done.head) for number in constants_of(text))]
             return {name: elements(one) for name, one in zip(answers[0].results, done.outputs, strict=True)}
 
-        return str(compared(Side(reference), Side(solution)))
+        known = Side(reference, floats, called="the reference")
+        return compared(known, Side(solution, floats, elsewhere=True))
 
     def _called(self, answer: ReferenceAnswer) -> Repeated:
         """Call the solution, and repeat the call with the inputs of an answer. Raises Failed."""

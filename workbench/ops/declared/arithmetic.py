@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from workbench.ops.tensors.dispatch_mode import DispatchMode
+from workbench.base.dispatch_mode import DispatchMode
 
 NARROW = (torch.float16, torch.bfloat16)
 FLOAT32_SUM = 4 * 2.0**-24

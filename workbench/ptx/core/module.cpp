@@ -448,6 +448,7 @@ struct BoundLaunch {
   int threads = 1;
   bool statistics = false;
   bool checks = false;
+  bool accesses = false;  // with checks: the bytes that the launch accessed are wanted
   bool proved = false;
   bool strict = false;
   bool last_warp_first = false;
@@ -579,7 +580,8 @@ nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
     schedule.emplace(*bound.schedule, bound.schedule_changes, aims);
     if (!bound.late_stores.empty() && !launch.has_aliases)
       for (const auto owner : {LateStores::Owner::block, LateStores::Owner::warp})
-        schedule->late.emplace_back(*bound.schedule, kernel, owner, bound.late_stores);
+        schedule->late.emplace_back(*bound.schedule, kernel, owner, bound.late_stores,
+                                    bound.strict);
     launch.schedule = &*schedule, launch.threads = 1;
   }
   std::unique_ptr<GlobalShadow> shadow;
@@ -639,6 +641,7 @@ nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
   out["footprint"] = shadow && kernel.lets_dependents_start
                          ? nb::cast(std::make_shared<Footprint>(shadow->footprint(bound.name)))
                          : nb::none();
+  out["accesses"] = shadow && bound.accesses ? raw_bytes(shadow->accesses()) : nb::bytes("", 0);
   out["shadow_bytes"] = shadow ? shadow->bytes() : 0;
   nb::list first_written;
   for (const Buffer& buffer : launch.buffers)
@@ -968,6 +971,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("threads", &BoundLaunch::threads)
       .def_rw("statistics", &BoundLaunch::statistics)
       .def_rw("checks", &BoundLaunch::checks)
+      .def_rw("accesses", &BoundLaunch::accesses)
       .def_rw("proved", &BoundLaunch::proved)
       .def_rw("strict", &BoundLaunch::strict)
       .def_rw("last_warp_first", &BoundLaunch::last_warp_first)

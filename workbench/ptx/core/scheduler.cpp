@@ -258,7 +258,7 @@ class Turn {
     Observer::handler(in)(warp_.registers, in, active, warp_);
   }
 
-  Next run_group(Group group) {
+  [[gnu::noinline]] Next run_group(Group group) {
     const Instruction* const code = block_.kernel->code.data();
     u8* const registers = warp_.registers;
     const Observer observer = observer_;
@@ -327,7 +327,7 @@ class Turn {
     return next;
   }
 
-  Next special(const Instruction& in, u32 active, Group& group) {
+  [[gnu::noinline]] Next special(const Instruction& in, u32 active, Group& group) {
     switch (in.kind) {
       case Kind::plain:
       // run_group executes these.

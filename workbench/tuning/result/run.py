@@ -37,8 +37,11 @@ class TuningRun(TuningResult, Tabular):
         """One plain dictionary per trial, in order; times are in microseconds, named measured or predicted."""
         from workbench.tuning.result.summary import row_of
 
-        answers = (None if one is None else str(one) for one in self.exact or (None,) * len(self.trials))
-        return [row_of(trial) | {"exact": one} for trial, one in zip(self.trials, answers, strict=True)]
+        answers = (
+            {"exact": None if one is None else str(one), "exact_difference": [] if one is None else [*one.difference]}
+            for one in self.exact or (None,) * len(self.trials)
+        )
+        return [row_of(trial) | one for trial, one in zip(self.trials, answers, strict=True)]
 
     def to_json(self) -> str:
         """Return the best configuration, the counts and the rows as JSON; see `workbench.base.documents`."""

@@ -310,8 +310,12 @@ def _exact_lines(run: TuningResult) -> list[str]:
     found = [(trial, one) for trial, one in zip(run.trials, run.exact, strict=True) if one is not None and one.answer]
     lines = []
     for same, words in ((True, "the same computation"), (False, "differ"), (None, "have no answer")):
-        told = [f"{trial.variant} {trial.config_text}, {one}" for trial, one in found if one.same is same]
-        lines += [f"exact: {len(told)} of {len(found)} {words}; first {one}" for one in told[:1]]
+        told = [(trial, one) for trial, one in found if one.same is same]
+        for trial, one in told[:1]:
+            lines.append(
+                f"exact: {len(told)} of {len(found)} {words}; first {trial.variant} {trial.config_text}, {one}"
+            )
+            lines += [f"    {line}" for line in one.difference]
         lines += [DIFFERS_NOTE] * bool(told and same is False)
     return lines
 

@@ -8,7 +8,7 @@ import torch
 
 from workbench.attention.ops.conv_step.problem import ConvProblem, ConvTensors
 from workbench.attention.ops.dtypes import DTYPES
-from workbench.attention.ops.tensor_checks import ALIGNMENT, check_dtype, check_pages, check_slots, check_vector
+from workbench.attention.ops.tensor_checks import check_dense, check_dtype, check_pages, check_slots, check_vector
 from workbench.base.packages import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops import DescribedOp, arch_of
@@ -72,17 +72,12 @@ def problem_of(t: ConvTensors) -> ConvProblem:
             allowed = "[num_seqs, channels]" if name == "inputs" else "[width, channels], width at least 2"
             raise ArgumentError(name, f"shape {tuple(tensor.shape)}", allowed, "Reshape it.")
     (num_seqs, channels), width = t.inputs.shape, len(t.weight)
-    wanted = {"inputs": t.inputs.shape, "weight": (width, channels), "output": t.inputs.shape}
-    for field, shape in wanted.items():
-        name, tensor = "out" if field == "output" else field, getattr(t, field)
-        check_dtype(name, tensor, [t.inputs.dtype])
-        if tensor.shape != shape or not tensor.is_contiguous() or tensor.data_ptr() % ALIGNMENT:
-            raise ArgumentError(
-                name,
-                f"shape {tuple(tensor.shape)}, strides {tensor.stride()}, address {tensor.data_ptr():#x}",
-                f"{tuple(shape)}, contiguous, starting on {ALIGNMENT} bytes",
-                f"Call {name}.clone(memory_format=torch.contiguous_format).",
-            )
+    dtype = t.inputs.dtype
+    check_dense(
+        inputs=(t.inputs, t.inputs.shape, dtype),
+        weight=(t.weight, (width, channels), dtype),
+        out=(t.output, t.inputs.shape, dtype),
+    )
     check_dtype("states", t.states, [t.inputs.dtype])
     if t.states.dim() != 3 or t.states.shape[1:] != (width - 1, channels):
         allowed = f"[num_slots, {width - 1}, {channels}]"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.attention.ops.cache_case import drawn_slots
 from workbench.attention.ops.conv_step.problem import ConvProblem, ConvTensors
 from workbench.attention.ops.conv_step.reference import step
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.named_case import NamedCase, by_name, check_sequences
+from workbench.attention.ops.state_slots import drawn_slots, read_states, slots_and_output
 from workbench.ops import Check
 
 _EPS = 2.0**-24
@@ -52,19 +52,16 @@ class ConvCase(NamedCase):
 
     def inputs(self, problem: ConvProblem, device: str | torch.device = "cpu") -> ConvTensors:
         """Return fresh tensors; states that may be written and the output are parts of ``out``, whose bits are ones."""
-        c, dtype = _content(self), DTYPES[self.dtype]
-        half = c.states.numel() * dtype.itemsize
-        memory = torch.full((2 * half + c.inputs.numel() * dtype.itemsize,), 0xFF, dtype=torch.uint8)
-        memory[:half] = c.states.view(torch.uint8).flatten()
-        memory = memory.to(device)
+        c = _content(self)
+        states, output, out = slots_and_output(c.states, c.inputs.shape, c.inputs.dtype, device)
         return ConvTensors(
             inputs=c.inputs.to(device, copy=True),
             weight=c.weight.to(device, copy=True),
-            states=memory[: 2 * half].view(dtype).view(2 * len(c.states), *c.states.shape[1:]),
+            states=states,
             slots=c.slots.to(device, copy=True),
             new_slots=c.new_slots.to(device, copy=True),
-            output=memory[2 * half :].view(dtype).view(c.inputs.shape),
-            out=memory[half:],
+            output=output,
+            out=out,
         )
 
     def reference(self) -> torch.Tensor:
@@ -105,10 +102,7 @@ def _content(case: ConvCase) -> _Content:
             (case.num_seqs + _FREE, case.width - 1, case.channels),
         )
     )
-    slots, new_slots = drawn_slots(case.num_seqs, len(states), generator)
-    unread = torch.ones(len(states), dtype=torch.bool)
-    unread[slots[slots >= 0].long()] = False
-    states[unread] = torch.nan
+    slots, new_slots = drawn_slots(case.num_seqs, states, generator)
     return _Content(inputs, weight, states, slots, new_slots)
 
 
@@ -116,8 +110,7 @@ def _content(case: ConvCase) -> _Content:
 def _answer(case: ConvCase) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the output, the new states, and the bound of each sequence."""
     c = _content(case)
-    state, known = torch.zeros(case.num_seqs, *c.states.shape[1:], dtype=c.inputs.dtype), c.slots >= 0
-    state[known] = c.states[c.slots[known].long()]
+    state = read_states(c.states, c.slots)
     output, new = step(c.inputs, c.weight.double(), state)
     sums = (torch.cat([state, c.inputs[:, None]], 1).double().abs() * c.weight.double().abs()).sum(1)
     rounding = torch.finfo(c.inputs.dtype).eps / 2 * output.abs()

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.attention.ops.cache_problem import Sizes
-from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.cache_problem import ElementProblem
 from workbench.attention.ops.rules import grid, rules
 from workbench.ops import Arguments
 from workbench.ops.tensors import RunTensors, made
 
 
 @dataclass(frozen=True)
-class ConvProblem(Sizes):
+class ConvProblem(ElementProblem):
     """The sizes of one step: ``width`` inputs of each channel, of which ``width - 1`` lie in the state."""
 
     num_seqs: int
@@ -24,11 +23,6 @@ class ConvProblem(Sizes):
     layout: str = "any"
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return DTYPES[self.dtype].itemsize
 
 
 @dataclass

@@ -5,15 +5,14 @@ from __future__ import annotations
 from workbench.attention.ops.conv_step.problem import ConvProblem, ConvTensors
 from workbench.attention.ops.conv_step.reference import step
 from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.state_slots import read_states
 from workbench.ops import TorchVariant
 
 
 def compute(problem: ConvProblem, tensors: ConvTensors) -> None:
     """Fill ``tensors.output`` and the new slots of ``tensors.states``."""
     t = tensors
-    known, kept = t.slots >= 0, t.new_slots >= 0
-    state = t.inputs.new_zeros((problem.num_seqs, *t.states.shape[1:]))
-    state[known] = t.states[t.slots[known].long()]
+    state, kept = read_states(t.states, t.slots), t.new_slots >= 0
     output, new = step(t.inputs, t.weight.float(), state)
     t.output.copy_(output)
     t.states[t.new_slots[kept].long()] = new[kept]

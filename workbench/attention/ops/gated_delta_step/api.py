@@ -9,7 +9,7 @@ import torch
 
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.gated_delta_step.problem import GatedDeltaProblem, GatedDeltaTensors
-from workbench.attention.ops.tensor_checks import ALIGNMENT, check_dtype, check_pages, check_slots, check_vector
+from workbench.attention.ops.tensor_checks import check_dense, check_dtype, check_pages, check_slots, check_vector
 from workbench.base.packages import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops import DescribedOp, arch_of
@@ -97,24 +97,15 @@ def problem_of(t: GatedDeltaTensors) -> GatedDeltaProblem:
     _check_sizes(t.query, t.value)
     num_seqs, heads, size = t.value.shape
     by_row = t.decay.dim() == 3
-    wanted = {
-        "query": (t.query.shape, t.query.dtype),
-        "key": (t.query.shape, t.query.dtype),
-        "value": (t.value.shape, t.query.dtype),
-        "decay": ((num_seqs, heads, t.query.shape[2]) if by_row else (num_seqs, heads), torch.float32),
-        "beta": ((num_seqs, heads), torch.float32),
-        "output": (t.value.shape, t.query.dtype),
-    }
-    for field, (shape, dtype) in wanted.items():
-        name, tensor = "out" if field == "output" else field, getattr(t, field)
-        check_dtype(name, tensor, [dtype])
-        if tensor.shape != shape or not tensor.is_contiguous() or tensor.data_ptr() % ALIGNMENT:
-            raise ArgumentError(
-                name,
-                f"shape {tuple(tensor.shape)}, strides {tensor.stride()}, address {tensor.data_ptr():#x}",
-                f"{tuple(shape)}, contiguous, starting on {ALIGNMENT} bytes",
-                f"Call {name}.clone(memory_format=torch.contiguous_format).",
-            )
+    keys, dtype = t.query.shape, t.query.dtype
+    check_dense(
+        query=(t.query, keys, dtype),
+        key=(t.key, keys, dtype),
+        value=(t.value, t.value.shape, dtype),
+        decay=(t.decay, (num_seqs, heads, keys[2]) if by_row else (num_seqs, heads), torch.float32),
+        beta=(t.beta, (num_seqs, heads), torch.float32),
+        out=(t.output, t.value.shape, dtype),
+    )
     if not math.isfinite(t.scale):
         raise ArgumentError("scale", t.scale, "a finite number", "The default is key_size ** -0.5.")
     check_dtype("states", t.states, [torch.float32])

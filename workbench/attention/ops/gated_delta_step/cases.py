@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.attention.ops.cache_case import drawn_slots
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.gated_delta_step.problem import GatedDeltaProblem, GatedDeltaTensors
 from workbench.attention.ops.gated_delta_step.reference import step
 from workbench.attention.ops.named_case import NamedCase, by_name, check_sequences
+from workbench.attention.ops.state_slots import drawn_slots, read_states, slots_and_output
 from workbench.ops import Check
 
 _EPS = 2.0**-24
@@ -65,23 +65,19 @@ class GatedDeltaCase(NamedCase):
     def inputs(self, problem: GatedDeltaProblem, device: str | torch.device = "cpu") -> GatedDeltaTensors:
         """Return fresh tensors; states that may be written and the output are parts of ``out``, whose bits are ones."""
         c = _content(self)
-        shape = len(c.states), self.num_value_heads, self.key_size, self.value_size
-        half = c.states.numel() * 4
-        memory = torch.full((2 * half + c.value.numel() * problem.itemsize,), 0xFF, dtype=torch.uint8)
-        memory[:half] = c.states.view(torch.uint8).flatten()
-        memory = memory.to(device)
+        states, output, out = slots_and_output(c.states, c.value.shape, c.value.dtype, device)
         return GatedDeltaTensors(
             query=c.query.to(device, copy=True),
             key=c.key.to(device, copy=True),
             value=c.value.to(device, copy=True),
             decay=c.decay.to(device, copy=True),
             beta=c.beta.to(device, copy=True),
-            states=memory[: 2 * half].view(torch.float32).view(2 * shape[0], *shape[1:]),
+            states=states,
             slots=c.slots.to(device, copy=True),
             new_slots=c.new_slots.to(device, copy=True),
             scale=self.key_size**-0.5,
-            output=memory[2 * half :].view(DTYPES[self.dtype]).view(c.value.shape),
-            out=memory[half:],
+            output=output,
+            out=out,
         )
 
     def reference(self) -> torch.Tensor:
@@ -129,10 +125,7 @@ def _content(case: GatedDeltaCase) -> _Content:
     keys = case.num_seqs, case.num_key_heads, case.key_size
     heads = case.num_seqs, case.num_value_heads
     states = normal(slots, case.num_value_heads, case.key_size, case.value_size)
-    read, written = drawn_slots(case.num_seqs, slots, generator)
-    unread = torch.ones(slots, dtype=torch.bool)
-    unread[read[read >= 0].long()] = False
-    states[unread] = torch.nan
+    read, written = drawn_slots(case.num_seqs, states, generator)
     return _Content(
         query=normal(*keys).to(dtype),
         key=normal(*keys).to(dtype),
@@ -149,9 +142,7 @@ def _content(case: GatedDeltaCase) -> _Content:
 def _answer(case: GatedDeltaCase) -> tuple[torch.Tensor, torch.Tensor]:
     """Return answers ``[num_seqs, numbers]``, and the bound of every number."""
     c = _content(case)
-    state = torch.zeros(case.num_seqs, *c.states.shape[1:], dtype=torch.float64)
-    known = c.slots >= 0
-    state[known] = c.states[c.slots[known].long()].double()
+    state = read_states(c.states, c.slots).double()
     scale = case.key_size**-0.5
     output, new = step(c.query, c.key, c.value, c.decay, c.beta, state, scale)
     # With the signs of magnitudes the error v - S k becomes their sum: values are passed as negative ones.

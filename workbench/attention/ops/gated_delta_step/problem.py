@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.attention.ops.cache_problem import Sizes
-from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.cache_problem import ElementProblem
 from workbench.attention.ops.rules import grid, rules
 from workbench.ops import Arguments
 from workbench.ops.tensors import RunTensors, made
 
 
 @dataclass(frozen=True)
-class GatedDeltaProblem(Sizes):
+class GatedDeltaProblem(ElementProblem):
     """The sizes of one step: a state ``[key_size, value_size]`` for each value head of each sequence.
 
     ``features`` has "key_decay" where every row of a state has a decay of its own (Kimi Linear).
@@ -34,11 +33,6 @@ class GatedDeltaProblem(Sizes):
     def group(self) -> int:
         """Number of value heads that share a query and a key."""
         return self.num_value_heads // self.num_key_heads
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element of queries, keys, values and the output."""
-        return DTYPES[self.dtype].itemsize
 
     @property
     def decays(self) -> int:

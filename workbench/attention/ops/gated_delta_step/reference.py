@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 
 EPSILON = 1e-6
-"""What is added to a sum of squares before its root is taken."""
+"""Number added to a sum of squares before its root is taken."""
 
 
 def normalised(vectors: torch.Tensor) -> torch.Tensor:

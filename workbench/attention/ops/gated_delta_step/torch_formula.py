@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import torch
-
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.gated_delta_step.problem import GatedDeltaProblem, GatedDeltaTensors
 from workbench.attention.ops.gated_delta_step.reference import step
+from workbench.attention.ops.state_slots import read_states
 from workbench.ops import TorchVariant
 
 
 def compute(problem: GatedDeltaProblem, tensors: GatedDeltaTensors) -> None:
     """Fill ``tensors.output`` and the new slots of ``tensors.states``."""
     t = tensors
-    state = t.query.new_zeros((problem.num_seqs, *t.states.shape[1:]), dtype=torch.float32)
-    known, kept = t.slots >= 0, t.new_slots >= 0
-    state[known] = t.states[t.slots[known].long()]
+    state, kept = read_states(t.states, t.slots), t.new_slots >= 0
     output, new = step(t.query, t.key, t.value, t.decay, t.beta, state, t.scale)
     t.output.copy_(output)
     t.states[t.new_slots[kept].long()] = new[kept]

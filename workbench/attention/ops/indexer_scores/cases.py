@@ -15,6 +15,7 @@ import torch
 
 from workbench.attention.cache_formats import fp8_index_keys
 from workbench.attention.cache_formats.layouts import slots_of
+from workbench.attention.cache_formats.quantization import e4m3_with_scales
 from workbench.attention.ops.cache_case import UNWRITTEN, shuffled_tables
 from workbench.attention.ops.indexer_scores.problem import DTYPES, IndexerProblem, IndexerTensors
 from workbench.attention.ops.indexer_scores.reference import scores
@@ -101,8 +102,8 @@ def _content(case: IndexerCase) -> tuple[torch.Tensor, torch.Tensor, torch.Tenso
     keys = torch.randn(case.total_tokens, case.head_size, generator=generator)
     if DTYPES[case.dtype].itemsize > 1:
         return query.to(DTYPES[case.dtype]), weights, keys.to(DTYPES[case.dtype]), keys[:, 0]
-    codes, factors = fp8_index_keys.quantize(query)
-    return codes, weights * factors, *fp8_index_keys.quantize(keys)
+    codes, factors = e4m3_with_scales(query)
+    return codes, weights * factors, *e4m3_with_scales(keys)
 
 
 @functools.lru_cache(maxsize=64)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import torch
 
-from workbench.attention.cache_formats.layouts import PagedGeometry
-from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
+from workbench.attention.ops.cache_arguments import (
+    as_scale,
+    check_entries,
+    check_features,
+    check_read_caches,
+    check_tables,
+    features_of,
+)
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
-from workbench.attention.ops.tensor_checks import (
-    ALIGNMENT,
-    check_groups,
-    check_out,
-    check_query,
-    check_query_shape,
-    check_vector,
-)
+from workbench.attention.ops.tensor_checks import check_out, check_query, check_query_shape
 from workbench.base.packages import names_wrong_kinds
-from workbench.errors import ArgumentError
 from workbench.ops import DescribedOp, arch_of, multiprocessors_of
 from workbench.ops.declared import op
 from workbench.ops.tensors import dtype_name
@@ -110,9 +107,9 @@ def problem_of(
         ArgumentError: the first argument that cannot be used.
     """
     check_query(t.query, t.scale, DTYPES.values())
-    geometry = _check_cache(t, layout, kv_cache_dtype)
+    geometry = check_read_caches(t, layout, kv_cache_dtype)
     check_tables(t, len(t.query))
-    _check_features(t, geometry, kv_cache_dtype)
+    check_features(t, geometry, kv_cache_dtype)
     check_out(t.out, t.query)
     num_seqs, num_heads, head_size = t.query.shape
     if t.query.is_cuda:
@@ -132,58 +129,10 @@ def problem_of(
         layout=geometry.layout,
         block_size=geometry.block_size,
         kv_cache_dtype=kv_cache_dtype,
-        features=_features(t, kv_cache_dtype),
+        features=features_of(t, kv_cache_dtype),
         arch=arch_of(t.query),
         multiprocessors=multiprocessors_of(t.query),
     )
-
-
-def _check_cache(t: PagedAttentionTensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
-    geometry = check_caches(t, layout, kv_cache_dtype, [t.query.dtype], f"the query's dtype, {t.query.dtype}")
-    if geometry.head_size != t.query.shape[2]:
-        raise ArgumentError(
-            "key_cache",
-            f"head_size {geometry.head_size}",
-            f"{t.query.shape[2]}, that of query",
-            f"Check layout={geometry.layout!r}.",
-        )
-    remedy = f"Check layout={geometry.layout!r}, or pass every head of a group."
-    check_groups(t.query.shape[1], geometry.num_kv_heads, remedy)
-    # Kernels rely on the distance between pages being a multiple of ALIGNMENT elements, whatever their size.
-    for name, cache in (("key_cache", t.key_cache), ("value_cache", t.value_cache)):
-        if cache.shape[0] > 1 and cache.stride(0) % ALIGNMENT:
-            raise ArgumentError(
-                name,
-                f"pages {cache.stride(0)} elements apart",
-                f"a multiple of {ALIGNMENT}",
-                f"Call {name}.contiguous(); pages of at least 16 elements per head keep the rule.",
-            )
-    return geometry
-
-
-def _check_features(t: PagedAttentionTensors, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
-    for name in ("alibi_slopes", "sinks"):
-        if getattr(t, name) is not None:
-            check_vector(name, getattr(t, name), t.query.shape[1], torch.float32, "Pass one per head.")
-    if t.sliding_window is not None and t.sliding_window < 1:
-        raise ArgumentError(
-            "sliding_window", t.sliding_window, "1 or more tokens, including the newest", "Pass None for no window."
-        )
-    if t.soft_cap is not None and not 0 < t.soft_cap < math.inf:
-        raise ArgumentError("soft_cap", t.soft_cap, "a positive finite number", "Pass None for no cap.")
-    check_scales(t, geometry, kv_cache_dtype)
-
-
-def _features(t: PagedAttentionTensors, kv_cache_dtype: str) -> tuple[str, ...]:
-    given = {
-        "alibi": t.alibi_slopes is not None,
-        "sliding_window": t.sliding_window is not None,
-        "soft_cap": t.soft_cap is not None,
-        "sinks": t.sinks is not None,
-        kv_cache_dtype: kv_cache_dtype != "auto",
-        "token_scales": any(scale is not None and scale.dim() == 3 for scale in (t.k_scale, t.v_scale)),
-    }
-    return tuple(name for name, wanted in given.items() if wanted)
 
 
 OP: DescribedOp = op(name="paged_attention", tensors=PagedAttentionTensors, in_place=("out",), namespace="workbench")(

@@ -207,7 +207,7 @@ def _content(case: DecodeStep) -> _Content:
             tokens = torch.arange(length)
             value = torch.nn.functional.one_hot(tokens % case.head_size, case.head_size).float()
             value = value[:, None].expand(-1, case.num_kv_heads, -1)
-        _plant_needles(q, key, generator)
+        plant_needles(q, key, generator)
         keys.append(key)
         values.append(value)
     if case.family == "zero_query":
@@ -264,7 +264,7 @@ def _read(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     return codes.double() * scales.double()[..., None]
 
 
-def _plant_needles(query: torch.Tensor, key: torch.Tensor, generator: torch.Generator) -> None:
+def plant_needles(query: torch.Tensor, key: torch.Tensor, generator: torch.Generator) -> None:
     """Point one key per KV head along a query head of its group, with a score of about 2 above all others together.
 
     It is in turn the key of the last token, the first, an inner one and the one before last. query

@@ -7,15 +7,13 @@ path to compare with.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
-from workbench.attention.cache_formats import nvfp4
-from workbench.attention.cache_formats.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
+from workbench.attention.cache_formats.layouts import LAYOUTS, canonical_keys, canonical_values
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
+from workbench.attention.ops.torch_pages import tokens_of_pages
 from workbench.ops import TorchVariant
 
 
@@ -34,8 +32,8 @@ def compute(problem: PagedAttentionProblem, tensors: PagedAttentionTensors) -> N
     valid = positions < lengths
     if t.sliding_window is not None:
         valid = valid & (positions >= lengths - t.sliding_window)
-    keys = _gather(t.key_cache, tables, canonical_keys, problem.layout, t.k_scale)
-    values = _gather(t.value_cache, tables, canonical_values, problem.layout, t.v_scale)
+    keys = tokens_of_pages(t.key_cache, tables, canonical_keys, problem.layout, t.k_scale)
+    values = tokens_of_pages(t.value_cache, tables, canonical_values, problem.layout, t.v_scale)
     values = values.masked_fill(~valid[:, :, None, None], 0.0)  # 0 * NaN of an unused slot would be NaN
 
     # 2. Score: [num_seqs, num_kv_heads, group, tokens].
@@ -63,26 +61,6 @@ def compute(problem: PagedAttentionProblem, tensors: PagedAttentionTensors) -> N
     # 4. Accumulate, then divide once per row.
     sums = torch.matmul(weights, values.transpose(1, 2))
     t.out.copy_((sums / total.clamp(min=torch.finfo(torch.float32).tiny)).view_as(t.out))
-
-
-def _gather(
-    cache: torch.Tensor,
-    tables: torch.Tensor,
-    canonical: Callable[[torch.Tensor, str], torch.Tensor],
-    layout: str,
-    scale: torch.Tensor | None,
-) -> torch.Tensor:
-    """Return ``[num_seqs, max_pages * block_size, num_kv_heads, head_size]`` in fp32, dequantized."""
-    pages = bits_of(cache)[tables.flatten()].view(cache.dtype)
-    if cache.dtype == torch.uint8:
-        tokens = nvfp4.dequantize_rows(nvfp4.to_rows(pages, layout))
-    else:
-        tokens = canonical(pages, layout).float()
-    if scale is not None:
-        # One scale, one per KV head, or one per token and head [num_blocks, block_size, num_kv_heads].
-        per_token = scale.dim() == 3
-        tokens = tokens * (scale[tables.flatten()][..., None] if per_token else scale.float().view(-1, 1))
-    return tokens.reshape(tables.shape[0], -1, *tokens.shape[2:])
 
 
 VARIANT = TorchVariant(

@@ -8,7 +8,7 @@ import torch
 
 from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.pool_windows.problem import PoolProblem, PoolTensors
-from workbench.attention.ops.tensor_checks import ALIGNMENT, check_dtype
+from workbench.attention.ops.tensor_checks import check_dense, check_dtype
 from workbench.base.packages import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops import DescribedOp, arch_of
@@ -70,22 +70,13 @@ def problem_of(t: PoolTensors) -> PoolProblem:
     """
     _check_values(t.values)
     num_windows, window, head_size = t.values.shape
-    wanted = {
-        "values": (t.values.shape, t.values.dtype),
-        "gates": (t.values.shape, t.values.dtype),
-        "position_bias": ((window, head_size), torch.float32),
-        "out": ((num_windows, head_size), t.values.dtype),
-    }
-    for name, (shape, dtype) in wanted.items():
-        tensor = getattr(t, name)
-        check_dtype(name, tensor, [dtype])
-        if tensor.shape != shape or not tensor.is_contiguous() or tensor.data_ptr() % ALIGNMENT:
-            raise ArgumentError(
-                name,
-                f"shape {tuple(tensor.shape)}, strides {tensor.stride()}, address {tensor.data_ptr():#x}",
-                f"{tuple(shape)}, contiguous, starting on {ALIGNMENT} bytes",
-                f"Call {name}.clone(memory_format=torch.contiguous_format).",
-            )
+    dtype = t.values.dtype
+    check_dense(
+        values=(t.values, t.values.shape, dtype),
+        gates=(t.gates, t.values.shape, dtype),
+        position_bias=(t.position_bias, (window, head_size), torch.float32),
+        out=(t.out, (num_windows, head_size), dtype),
+    )
     return PoolProblem(
         num_windows=num_windows,
         window=window,

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.attention.ops.cache_problem import Sizes
-from workbench.attention.ops.dtypes import DTYPES
+from workbench.attention.ops.cache_problem import ElementProblem
 from workbench.ops.tensors import RunTensors
 
 
 @dataclass(frozen=True)
-class PoolProblem(Sizes):
+class PoolProblem(ElementProblem):
     """The sizes of one pooling: windows of ``window`` tokens with ``head_size`` elements each."""
 
     num_windows: int
@@ -22,11 +21,6 @@ class PoolProblem(Sizes):
     layout: str = "any"
     features: tuple[str, ...] = ()
     arch: str = "sm_80"
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return DTYPES[self.dtype].itemsize
 
 
 @dataclass

@@ -10,8 +10,10 @@
 namespace workbench::torch_device {
 
 void Recorded::add(const Traits& traits, const OperatorHandle& handle, Stack arguments,
-                   std::vector<Tensor> results, const std::optional<RandomPosition>& random) {
-  auto* made = new Recorded(traits, handle, std::move(arguments), std::move(results), random);
+                   std::vector<Tensor> results, const std::optional<RandomPosition>& random,
+                   c10::ArrayRef<Elements> written, c10::ArrayRef<Elements> read) {
+  auto* made =
+      new Recorded(traits, handle, std::move(arguments), std::move(results), random, written, read);
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
   cudaUserObject_t owner;
   C10_CUDA_CHECK(cudaUserObjectCreate(
@@ -50,6 +52,9 @@ void Recorded::replay() {
       });
     }
     if (logged) logged->finish(placed);
+    const auto &written = written_.elements(), &read = read_.elements();
+    workbench_driver_replayed(traits_->name.c_str(), written.data(), written.size(), read.data(),
+                              read.size());
   } catch (const std::exception& error) {  // must not cross the driver's C interface
     std::fprintf(stderr, "workbench: %s of a CUDA graph failed: %s\n", traits_->name.c_str(),
                  error.what());

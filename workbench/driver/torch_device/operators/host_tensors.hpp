@@ -28,8 +28,13 @@ extern "C" {
 std::uint64_t workbench_driver_view(std::uint64_t address);
 void workbench_driver_operator(cudaStream_t stream, const char* name, std::uint64_t bytes,
                                const workbench::torch_device::Elements* written,
-                               std::uint64_t count);
+                               std::uint64_t count, const workbench::torch_device::Elements* read,
+                               std::uint64_t read_count, int waits);
+void workbench_driver_replayed(const char* name, const workbench::torch_device::Elements* written,
+                               std::uint64_t count, const workbench::torch_device::Elements* read,
+                               std::uint64_t read_count);
 int workbench_driver_follows_writes();
+int workbench_driver_on_host_alone(std::uint64_t address);
 void workbench_driver_mark(const workbench::torch_device::Elements* tensor,
                            const std::uint8_t* unwritten, std::uint64_t source);
 std::uint64_t workbench_driver_unwritten(const workbench::torch_device::Elements* tensor,
@@ -59,6 +64,8 @@ inline std::uint64_t bytes_in(const Tensor& tensor) {
   return tensor.layout() == c10::kStrided ? tensor.nbytes() : 0;
 }
 
+// A tensor on the host over the driver's mapping of the bytes of one on the device, or of one in
+// page-locked memory.
 inline Tensor host_tensor(const Tensor& device) {
   const c10::Storage& storage = device.storage();
   c10::Storage same(c10::make_intrusive<c10::StorageImpl>(

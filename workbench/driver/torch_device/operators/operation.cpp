@@ -1,5 +1,6 @@
 #include "operation.hpp"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/util/Exception.h>
 
@@ -16,6 +17,20 @@ void Operation::refuse_devices(const std::string& one, const std::string& other,
               traits_.name.substr(traits_.name.find("::") + 2), ")");
 }
 
+// The host's tensor of a copy between host and device. A copy with page-locked memory goes on when
+// the host does not wait for it; one to other memory never does.
+Tensor Operation::of_copy(const Tensor& tensor, std::size_t argument) {
+  const bool non_blocking = stack_[first_ + 2].toBool();
+  if (tensor.numel() == 0) return tensor;
+  const bool page_locked =
+      workbench_driver_on_host_alone(reinterpret_cast<std::uint64_t>(tensor.const_data_ptr()));
+  waits_for_copy_ = !non_blocking || (!page_locked && argument == 0);
+  if (!page_locked) return tensor;
+  page_locked_ = tensor;
+  page_locked_is_written_ = argument == 0;
+  return host_tensor(tensor);
+}
+
 Tensor Operation::to_host(const Tensor& tensor, std::size_t argument) {
   if (!tensor.defined()) return tensor;
   if (!tensor.is_cuda()) {
@@ -25,7 +40,9 @@ Tensor Operation::to_host(const Tensor& tensor, std::size_t argument) {
       }
       host_tensors_ = true;
     }
-    return tensor;
+    return traits_.name == "aten::copy_" && workbench_driver_follows_writes()
+               ? of_copy(tensor, argument)
+               : tensor;
   }
   if (host_tensors_ && !traits_.any_device) refuse_devices(tensor.device().str(), "cpu", argument);
   if (device_ >= 0 && device_ != tensor.get_device() && traits_.name != "aten::copy_" &&
@@ -112,8 +129,11 @@ void Operation::run() {
     bytes += bytes_in(made);
   }
   const auto written = written_elements();
+  const auto read = read_elements();
   workbench_driver_operator(c10::cuda::getCurrentCUDAStream(), traits_.name.c_str(), bytes,
-                            written.data(), written.size());
+                            written.data(), written.size(), read.data(), read.size(),
+                            traits_.waits || waits_for_copy_);
+  keep_page_locked();
   reads.after(stack_);
 }
 
@@ -126,7 +146,31 @@ c10::SmallVector<Elements, 4> Operation::written_elements() const {
     if (pair.written) add(pair.device);
   }
   for (const Tensor& made : fresh_) add(made);
+  if (page_locked_.defined() && page_locked_is_written_) add(page_locked_);
   return found;
+}
+
+c10::SmallVector<Elements, 4> Operation::read_elements() const {
+  c10::SmallVector<Elements, 4> found;
+  if (!workbench_driver_follows_writes()) return found;
+  const auto add = [&](const Tensor& device) {
+    if (const Elements elements = elements_of(device); elements.size) found.push_back(elements);
+  };
+  for (const HostTensors::Pair& pair : tensors_.pairs) {
+    if (!pair.written) add(pair.device);
+  }
+  if (page_locked_.defined() && !page_locked_is_written_) add(page_locked_);
+  return found;
+}
+
+// As torch's own copy does: the allocator of page-locked memory hands out a block again only when
+// the copies of its stream have ended.
+void Operation::keep_page_locked() const {
+  if (!page_locked_.defined() || waits_for_copy_) return;
+  const c10::DataPtr& data = page_locked_.storage().data_ptr();
+  at::getHostAllocator(at::kCUDA)->record_event(const_cast<void*>(page_locked_.storage().data()),
+                                                data.get_context(),
+                                                c10::cuda::getCurrentCUDAStream().unwrap());
 }
 
 void Operation::take_results() {
@@ -157,12 +201,14 @@ void Operation::capture() {
   const auto now = random ? std::optional(RandomPosition{at::PhiloxCudaState(0, 0)}) : std::nullopt;
   run_on_host(traits_, handle_, stack_, now);
   take_results();
-  for (const Elements& written : written_elements()) workbench_driver_mark(&written, nullptr, 0);
+  const auto written = written_elements();
+  for (const Elements& one : written) workbench_driver_mark(&one, nullptr, 0);
   for (const auto& [address, bytes] : before) std::memcpy(address, bytes.data(), bytes.size());
   if (before.empty() && fresh_.empty()) return;
   std::vector<Tensor> results;
   for (const Tensor& made : fresh_) results.push_back(host_tensor(made));
-  Recorded::add(traits_, handle_, std::move(arguments), std::move(results), random);
+  Recorded::add(traits_, handle_, std::move(arguments), std::move(results), random, written,
+                read_elements());
 }
 
 }  // namespace workbench::torch_device

@@ -28,9 +28,13 @@ class Operation {
   void take_arguments();
   IValue to_host(const IValue& value, std::size_t argument);
   Tensor to_host(const Tensor& tensor, std::size_t argument);
+  Tensor of_copy(const Tensor& tensor, std::size_t argument);
   IValue to_device(const IValue& value);
   void take_results();
   c10::SmallVector<Elements, 4> written_elements() const;
+  c10::SmallVector<Elements, 4> read_elements() const;
+  bool waits() const;
+  void keep_page_locked() const;
   void capture();
   [[noreturn]] void refuse_devices(const std::string& one, const std::string& other,
                                    std::size_t argument) const;
@@ -44,6 +48,10 @@ class Operation {
   std::optional<RandomPosition> random_;
   HostTensors tensors_;
   std::vector<Tensor> fresh_;
+  // A copy between host and device: whether the host waits for it, and its page-locked tensor.
+  bool waits_for_copy_ = false;
+  Tensor page_locked_;
+  bool page_locked_is_written_ = false;
 };
 
 }  // namespace workbench::torch_device

@@ -89,6 +89,7 @@ void report_block(const c10::CachingDeviceAllocator::TraceEntry& entry) {
   if (entry.mempool_ != c10::MempoolId_t{0, 0}) return;
   if (entry.action_ == Entry::ALLOC) workbench_driver_block(entry.addr_, entry.size_, 1);
   if (entry.action_ == Entry::FREE_REQUESTED) workbench_driver_block(entry.addr_, entry.size_, 0);
+  if (entry.action_ == Entry::FREE_COMPLETED) workbench_driver_block(entry.addr_, entry.size_, 2);
 }
 
 }  // namespace

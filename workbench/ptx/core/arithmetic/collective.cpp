@@ -5,6 +5,8 @@
 
 #include "arithmetic/elementwise.hpp"
 #include "arithmetic/numeric.hpp"
+#include "exact/handlers.hpp"
+#include "exact/lanes.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -192,6 +194,29 @@ void reduce_floats(u8* registers, const Instruction& in, u32 mask, Warp&) {
   write_lanes(registers, in.exchange.result, mask, out);
 }
 
+// The same for elements of a ring (exact/ring.hpp). What is undefined stays so.
+template <bool Greatest, bool Magnitudes>
+void reduce_elements(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  exact::Codes codes;
+  exact::Single::read(at<const u32>(registers, in.exchange.value), codes);
+  const auto value = [&](u32 lane) {
+    return Magnitudes ? exact::tables->magnitude[codes.at[lane]] : codes.at[lane];
+  };
+  u16 result = value(first_lane(mask));
+  PTX_FOR_EACH_LANE (lane, mask & (mask - 1)) {
+    const u16 one = value(lane);
+    if (one >= exact::kUndefined || result >= exact::kUndefined)
+      result = exact::kUndefined;
+    else
+      result = Greatest ? exact::greater(result, one) : exact::lesser(result, one);
+  }
+  alignas(64) u32 out[kLanes];
+  PTX_LANES {
+    out[lane] = exact::Single::write(result);
+  }
+  write_lanes(registers, in.exchange.result, mask, out);
+}
+
 template <class F>
 void add_float_redux(Table& table, const std::string& operation, const std::string& nan, F) {
   const auto add = [&](const std::string& name, Handlers run) {
@@ -242,6 +267,18 @@ void add_collectives(Table& table) {
   add("bar.warp.sync", &sync_lanes, "", "member");
   add("elect.sync", &elect, "b32,pred", "member");
   table.push_back({"activemask", &active_mask, Kind::plain, Class::sync, "b32", ""});
+}
+
+std::optional<Handlers> exact::reduction(const Name& name) {
+  if (name.type != "f32") return std::nullopt;
+  const bool magnitudes = name.has("abs");
+  if (name.has("max"))
+    return magnitudes ? exchange<&reduce_elements<true, true>>()
+                      : exchange<&reduce_elements<true, false>>();
+  if (name.has("min"))
+    return magnitudes ? exchange<&reduce_elements<false, true>>()
+                      : exchange<&reduce_elements<false, false>>();
+  return std::nullopt;
 }
 
 }  // namespace workbench::ptx

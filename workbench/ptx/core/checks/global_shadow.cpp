@@ -33,6 +33,12 @@ inline u64 lines_of(const Buffer& buffer) {
   return ((buffer.address + buffer.size + 127) >> 7) - (buffer.address >> 7);
 }
 
+// The lines in each of at most 64 parts of a buffer, as a shift.
+u32 part_shift_of(const Buffer& buffer) {
+  const u64 lines = lines_of(buffer);
+  return lines <= 64 ? 0 : 64 - static_cast<u32>(__builtin_clzll((lines - 1) / 64));
+}
+
 bool line_is_written(const Buffer& buffer, u64 first) {
   if (!buffer.written) return true;
   u32 all = ~0u;
@@ -132,6 +138,7 @@ GlobalShadow::GlobalShadow(Launch& launch) : launch_(launch), shared_(launch.thr
   GlobalLine* next_line = pages_->lines();
   for (Buffer& buffer : launch.buffers) {
     buffer.shadow = next, buffer.lines = next_line;
+    touched_.push_back({0, part_shift_of(buffer)});
     next += sectors_of(buffer), next_line += lines_of(buffer);
   }
 }
@@ -196,6 +203,7 @@ void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnS
     const u64 address = piece.sector << 5 | static_cast<u64>(__builtin_ctz(piece.bytes));
     if (!buffer || address - buffer->address >= buffer->size) buffer = block.find(address, 1);
     if (!buffer || !buffer->shadow) continue;
+    touch(*buffer, piece.sector / kLineSectors - (buffer->address >> 7));
     GlobalLine& line =
         buffer->lines[piece.sector / kLineSectors - (buffer->address >> 5) / kLineSectors];
     GlobalSector* sector = buffer->shadow + (piece.sector - (buffer->address >> 5));
@@ -361,6 +369,7 @@ bool GlobalShadow::read_lines(const Warp& warp, const Instruction& in, const Lan
   for (int i = 0; i < pieces.count; ++i) {
     const u64 sector = base + pieces.all[i].sector;
     if ((sector << 5) - buffer->address >= buffer->size) return false;
+    touch(*buffer, sector / kLineSectors - first);
     GlobalLine& line = buffer->lines[sector / kLineSectors - first];
     mine.lanes = pieces.all[i].lanes;
     if (line.block <= base_)
@@ -384,7 +393,8 @@ bool GlobalShadow::read_line(const Asking& who, const Piece& piece, GlobalLine& 
       return false;
     }
   }
-  line = {who.block, who.when, who.pc, piece.lanes, GlobalLine::read};
+  const bool stored = line.block > base_ && line.stored;
+  line = {who.block, who.when, who.pc, piece.lanes, GlobalLine::read, stored};
   return true;
 }
 
@@ -393,7 +403,7 @@ bool GlobalShadow::write_line(const Asking& who, const Piece& piece, GlobalLine&
     const bool of_each_lane = same(line, who) && line.lanes == piece.lanes && piece.lanes.single();
     if (!of_each_lane && (same(line, who) || !before(line, who))) return false;
   }
-  line = {who.block, who.since, who.pc, piece.lanes, GlobalLine::written};
+  line = {who.block, who.since, who.pc, piece.lanes, GlobalLine::written, true};
   return true;
 }
 
@@ -406,6 +416,7 @@ void GlobalShadow::open(GlobalLine& line, const Asking& who, GlobalSector* secto
       access = {line.block, line.when, ~0u, line.pc, line.lanes.from(k)};
     }
   }
+  line.stored &= line.block > base_;
   line.block = who.block, line.state = GlobalLine::open;
 }
 
@@ -896,6 +907,92 @@ Footprint GlobalShadow::footprint(std::string kernel) const {
     all.ranges.push_back(std::move(range));
   }
   return all;
+}
+
+namespace {
+
+// Joins neighbouring bytes of one kind to rows of GlobalShadow::accesses.
+class Rows {
+ public:
+  explicit Rows(u64 kind) : kind_(kind) {}
+  // Adds the bytes of a sector that have a bit.
+  void add(u64 sector, u32 bytes, u16 pc, std::vector<u64>& out) {
+    if (bytes == ~0u) return add(sector << 5, (sector + 1) << 5, pc, out);
+    for (u32 left = bytes; left;) {
+      const u32 from = static_cast<u32>(__builtin_ctz(left));
+      const u32 size = static_cast<u32>(__builtin_ctz(~(left >> from)));
+      add((sector << 5) + from, (sector << 5) + from + size, pc, out);
+      left &= ~(((1u << size) - 1) << from);
+    }
+  }
+  void end(std::vector<u64>& out) {
+    if (begin_ == end_) return;
+    out.insert(out.end(), {begin_, end_, u64{pc_} << 8 | kind_});
+    begin_ = end_ = 0;
+  }
+
+ private:
+  void add(u64 from, u64 to, u16 pc, std::vector<u64>& out) {
+    if (from != end_) {
+      end(out);
+      begin_ = from, pc_ = pc;
+    }
+    end_ = to;
+  }
+
+  u64 kind_, begin_ = 0, end_ = 0;
+  u16 pc_ = 0;
+};
+
+}  // namespace
+
+std::vector<u64> GlobalShadow::accesses() const {
+  std::vector<u64> out;
+  for (const Buffer& buffer : launch_.buffers) {
+    if (!buffer.shadow) continue;
+    const auto [touched, shift] = touched_[index_of(buffer)];
+    if (!touched) continue;
+    Rows written(writes), counted(writes | strong_only), read(reads);
+    const u64 first = buffer.address >> 5, sectors = sectors_of(buffer);
+    const bool has_strong = !strong_->empty() && strong_of_[index_of(buffer)];
+    for (u64 i = 0; i < sectors; ++i) {
+      const u64 at = (first + i) / kLineSectors - first / kLineSectors;
+      if (!(touched >> (at >> shift) & 1)) {
+        i = (((at >> shift) + 1) << shift) * kLineSectors - first % kLineSectors - 1;
+        continue;
+      }
+      const GlobalLine& line = buffer.lines[at];
+      if (line.block <= base_) continue;
+      if (line.state != GlobalLine::open) {
+        (line.stored ? written : read).add(first + i, ~0u, line.pc, out);
+        continue;
+      }
+      u32 plain = line.stored ? ~0u : 0, strong = 0, loads = 0;
+      u16 plain_pc = line.pc, strong_pc = 0, loads_pc = 0;
+      const auto join = [&](const GlobalAccess& access, u32& bytes, u16& pc) {
+        if (access.block <= base_ || !access.bytes) return;
+        bytes |= access.bytes, pc = access.pc;
+      };
+      if (has_strong)
+        if (const u32 place = strong_of_[index_of(buffer)][i])
+          for (const GlobalAccess& access : (*strong_)[place - 1].writes)
+            join(access, strong, strong_pc);
+      const GlobalSector& sector = buffer.shadow[i];
+      if (fresh(sector)) {
+        for (u32 more = sector.more; more; more = extras_[more - 1].next) {
+          const Extra& extra = extras_[more - 1];
+          extra.is_write ? join(extra.access, plain, plain_pc)
+                         : join(extra.access, loads, loads_pc);
+        }
+        join(sector.read, loads, loads_pc), join(sector.write, plain, plain_pc);
+      }
+      if (plain) written.add(first + i, plain, plain_pc, out);
+      if (strong & ~plain) counted.add(first + i, strong & ~plain, strong_pc, out);
+      if (loads & ~plain) read.add(first + i, loads & ~plain, loads_pc, out);
+    }
+    written.end(out), counted.end(out), read.end(out);
+  }
+  return out;
 }
 
 // Reports two lanes that stored different values with one instruction.

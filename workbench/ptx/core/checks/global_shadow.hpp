@@ -49,12 +49,13 @@ struct GlobalAccess {
 // A line of 128 bytes with the record of one access to all of it. Once it is open, its sectors have
 // the records.
 struct GlobalLine {
-  enum State : u32 { read, written, open };
+  enum State : u8 { read, written, open };
   u32 block = 0;  // as in GlobalAccess
   u32 when = 0;
   u16 pc = 0;
   Lanes lanes{};
   State state = read;
+  bool stored = false;  // written as a whole at some time, even if the record is of a later read
 };
 static_assert(sizeof(GlobalLine) == 16);
 
@@ -148,6 +149,11 @@ class GlobalShadow {
   void fenced(const Warp& warp);
 
   void end_block(s64 block);
+
+  // The bytes that the launch accessed, in rows of three: begin, end, and the instruction above
+  // eight bits of Kind. Memory that only one proof covers is missing.
+  enum Kind : u64 { reads = 1, writes = 2, strong_only = 4 };
+  std::vector<u64> accesses() const;
 
   // The accesses of this launch, as a Footprint that names the kernel.
   Footprint footprint(std::string kernel) const;
@@ -257,6 +263,10 @@ class GlobalShadow {
   std::size_t index_of(const Buffer& buffer) const {
     return static_cast<std::size_t>(&buffer - launch_.buffers.data());
   }
+  void touch(const Buffer& buffer, u64 line) {
+    Touched& parts = touched_[index_of(buffer)];
+    parts.bits |= u64{1} << (line >> parts.shift);
+  }
   void request_strong(const Block& block, s32 pc, const LanePieces& pieces, u64 base) const;
   StrongWrites& add_strong_writes(const Buffer& buffer, const Piece& piece);
   void check_strong(Asking& who, const Piece& piece, u32 bytes, const StrongWrites& known) const;
@@ -276,9 +286,17 @@ class GlobalShadow {
   void acquire(const Warp& warp, u64 address, bool fenced);
   void learn(const Warp& warp, bool fenced, const std::vector<u64>* flag);
 
+  // The parts of a buffer that the launch accessed, a bit for each, and the lines of a part, as a
+  // shift.
+  struct Touched {
+    u64 bits;
+    u32 shift;
+  };
+
   Launch& launch_;
   u64 sectors_ = 0, lines_ = 0;
   std::unique_ptr<ShadowPages> pages_;
+  std::vector<Touched> touched_;  // by buffer
   u32 base_ = 0;
   std::vector<Extra> extras_;
   std::size_t most_extras_ = 0;

@@ -63,8 +63,6 @@ struct Divide {
   static u16 plain(u16 a, u16 b, u16, s64) { return any(a, b, 0, 0); }
   static u16 any(u16 a, u16 b, u16, s64) { return product(a, tables->inverse[b]); }
 };
-u16 lesser(u16 a, u16 b) { return tables->rank[b] < tables->rank[a] ? b : a; }
-u16 greater(u16 a, u16 b) { return tables->rank[b] > tables->rank[a] ? b : a; }
 // What is undefined stays so: it need not be so in a kernel that divides elsewhere.
 template <bool Greater, int Operands>
 struct Choose {

@@ -6,9 +6,6 @@
 namespace workbench::ptx::exact {
 namespace {
 
-u16 lesser(u16 a, u16 b) { return tables->rank[b] < tables->rank[a] ? b : a; }
-u16 greater(u16 a, u16 b) { return tables->rank[b] > tables->rank[a] ? b : a; }
-
 template <class T, u16 (*Combine)(u16, u16)>
 typename T::Bits combined(typename T::Bits a, typename T::Bits b) {
   return T::write(Combine(T::read(a), T::read(b)));

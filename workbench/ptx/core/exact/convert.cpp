@@ -120,8 +120,15 @@ Found integer_of(const std::string& to) {
 // ---- numbers of eight bits and less. Their codes are what they are; an element without one gets
 // some number of the format, so that equal elements stay equal.
 
+// Powers of two as the other formats are.
+struct Powers : PowerOfTwo {
+  static constexpr u32 kSign = 0x80;
+  static constexpr u8 kLargest = 0xfe, kNaN = 0xff;
+};
+
 template <class Format>
 struct Bytes {
+  static constexpr u32 kBits = Format::kSign == 8 ? 4 : 8;  // of a number in a pair
   u16 code_of[256];
   u8 nearest[kCodes];
 
@@ -150,38 +157,63 @@ void widen_pair(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const Bytes<Format>& table = bytes_of<Format>();
   alignas(64) u32 out[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) {
-    const u16 low = To::write(Then(table.code_of[source[lane] & 0xff]));
-    const u16 high = To::write(Then(table.code_of[source[lane] >> 8]));
-    out[lane] = u32{high} << 16 | low;
+    const u32 pair = source[lane], upper = pair >> table.kBits & 0xff;
+    const u16 low = To::write(Then(table.code_of[pair & 0xff]));
+    out[lane] = u32{To::write(Then(table.code_of[upper]))} << 16 | low;
   }
   write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
 template <class Format, u16 (*Then)(u16)>
-void narrow_pair(u8* registers, const Instruction& in, u32 mask, Warp&) {
+void narrow_codes(u8* registers, const Instruction& in, u32 mask, const Codes& high,
+                  const Codes& low) {
   const Bytes<Format>& table = bytes_of<Format>();
-  Codes high, low;
-  Single::read(at<const u32>(registers, in.elementwise.source[0]), high);
-  Single::read(at<const u32>(registers, in.elementwise.source[1]), low);
   alignas(64) u16 out[kLanes];
   for (int lane = 0; lane < kLanes; ++lane)
-    out[lane] = static_cast<u16>(table.nearest[Then(high.at[lane])] << 8 |
+    out[lane] = static_cast<u16>(table.nearest[Then(high.at[lane])] << table.kBits |
                                  table.nearest[Then(low.at[lane])]);
   write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
 template <class Format, u16 (*Then)(u16)>
+void narrow_pair(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  Codes high, low;
+  Single::read(at<const u32>(registers, in.elementwise.source[0]), high);
+  Single::read(at<const u32>(registers, in.elementwise.source[1]), low);
+  narrow_codes<Format, Then>(registers, in, mask, high, low);
+}
+
+// Of a register with two numbers of 16 bits.
+template <class Format, class From, u16 (*Then)(u16)>
+void narrow_halves(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  const u32* source = at<const u32>(registers, in.elementwise.source[0]);
+  Codes high, low;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    high.at[lane] = From::read(static_cast<u16>(source[lane] >> 16));
+    low.at[lane] = From::read(static_cast<u16>(source[lane]));
+  }
+  narrow_codes<Format, Then>(registers, in, mask, high, low);
+}
+
+template <class Format, u16 (*Then)(u16)>
 Found of_bytes(const std::string& to, const std::string& from) {
   if (from == "f32") return Handlers(&narrow_pair<Format, Then>);
+  if (from == "f16x2") return Handlers(&narrow_halves<Format, HalfCode, Then>);
+  if (from == "bf16x2") return Handlers(&narrow_halves<Format, BfloatCode, Then>);
   if (to == "f16x2") return Handlers(&widen_pair<Format, HalfCode, Then>);
+  if (to == "bf16x2") return Handlers(&widen_pair<Format, BfloatCode, Then>);
   return std::nullopt;
 }
 
 template <u16 (*Then)(u16)>
 Found bytes(const std::string& to, const std::string& from) {
-  const std::string& format = from.ends_with("x2") && to == "f16x2" ? from : to;
+  const std::string& format = to == "f16x2" || to == "bf16x2" ? from : to;
   if (format == "e4m3x2") return of_bytes<E4M3, Then>(to, from);
   if (format == "e5m2x2") return of_bytes<E5M2, Then>(to, from);
+  if (format == "e3m2x2") return of_bytes<E3M2, Then>(to, from);
+  if (format == "e2m3x2") return of_bytes<E2M3, Then>(to, from);
+  if (format == "e2m1x2") return of_bytes<E2M1, Then>(to, from);
+  if (format == "ue8m0x2") return of_bytes<Powers, Then>(to, from);
   return std::nullopt;
 }
 

@@ -82,6 +82,7 @@ void multiply_group(u8* registers, const Gathered<A>& a, const Gathered<B>& b,
       left[row][k] = a.code(row, k);
       special |= is_special(left[row][k]);
     }
+  const LeftFactor<depth> rows(left);
   for (u32 eight = 0; eight < b.rows / kColumns; ++eight) {
     const u32* places = slots.data() + Sums::kRegisters * eight;
     u16 sums[16][kColumns] = {}, right[kColumns][depth];
@@ -100,7 +101,7 @@ void multiply_group(u8* registers, const Gathered<A>& a, const Gathered<B>& b,
           for (u32 k = 0; k < depth; ++k)
             sums[row][n] = sum(sums[row][n], product(left[row][k], right[n][k]));
     } else {
-      multiply_rows<16>(left, RightFactor<depth>(right), sums);
+      multiply_rows(rows, RightFactor<depth>(right), sums);
     }
     Sums::write(registers, places, mask, sums);
   }

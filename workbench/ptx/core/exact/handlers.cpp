@@ -58,7 +58,8 @@ std::optional<Handlers> handlers_for(const std::string& name) {
   if (parts.base == "wgmma") return group_product(name);
   if (parts.base == "tcgen05") return tensor_product(name);
   if (parts.base == "atom") return atomic(name);
-  if (parts.base == "setp") return comparison(parts);
+  if (parts.base == "setp" || parts.base == "set") return comparison(parts);
+  if (parts.base == "redux") return reduction(parts);
   if (parts.base == "cvt") return conversion(parts);
   return arithmetic(parts);
 }

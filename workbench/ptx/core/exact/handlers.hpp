@@ -23,8 +23,11 @@ struct Name {
 std::optional<Handlers> arithmetic(const Name& name);
 std::optional<Handlers> comparison(const Name& name);
 std::optional<Handlers> conversion(const Name& name);
+std::optional<Handlers> reduction(const Name& name);  // over lanes: collective.cpp
 std::optional<Handlers> atomic(const std::string& name);
 std::optional<Handlers> matrix_product(const std::string& name);
+std::optional<Handlers> small_product(const std::string& form);   // without "mma."
+std::optional<Handlers> sparse_product(const std::string& form);  // the same: matrix_sparse.cpp
 std::optional<Handlers> group_product(const std::string& name);   // warp_group.cpp
 std::optional<Handlers> tensor_product(const std::string& name);  // tensor_product.cpp
 

@@ -1,14 +1,12 @@
-// mma of elements. A register of a fragment is eight rows of sixteen bytes along K (matrix.cpp of
-// the plain machine).
+// mma of elements with factors of 16 bits and more.
 #include <map>
+#include <memory>
 
+#include "exact/fragment.hpp"
 #include "exact/handlers.hpp"
-#include "exact/product.hpp"
 
 namespace workbench::ptx::exact {
 namespace {
-
-constexpr u32 kRows = 8;  // of a register
 
 // Factors: how many a row of a register has, and their codes.
 template <class T>
@@ -28,101 +26,106 @@ struct Factors<Single> {
     std::memcpy(codes, read.at, sizeof read.at);
   }
 };
-template <class Format>
-struct Factors<EightBits<Format>> {
-  static constexpr u32 kInRow = 16;
-  static void read(const u8* from, u16* codes) {
-    for (u32 i = 0; i < kRows * kInRow; ++i) codes[i] = EightBits<Format>::read(from[i]);
+
+template <class T, u32 Steps>
+constexpr u32 kDepth = Factors<T>::kInRow * Steps;
+
+// The codes of the rows of A, or of the columns of B, in `Eights` of them.
+template <class T, u32 Steps, u32 Eights>
+void read_factor(const u8* registers, const u32* slots, u16 (*codes)[kDepth<T, Steps>]) {
+  constexpr u32 in_row = Factors<T>::kInRow;
+  alignas(64) u16 tile[kRows * in_row];
+  for (u32 step = 0; step < Steps; ++step)
+    for (u32 eight = 0; eight < Eights; ++eight) {
+      Factors<T>::read(registers + slots[eight + Eights * step], tile);
+      for (u32 row = 0; row < kRows; ++row)
+        std::memcpy(codes[kRows * eight + row] + in_row * step, tile + in_row * row,
+                    sizeof(u16) * in_row);
+    }
+}
+
+// A factor as it is multiplied. One that is all zeros is zero.
+template <class T, u32 Steps, u32 Eights>
+struct Fragment {
+  static constexpr u32 kRegisters = Steps * Eights, kDepth = exact::kDepth<T, Steps>;
+  std::conditional_t<Eights == 2, LeftFactor<kDepth>, RightFactor<kDepth>> factor;
+  bool special;
+
+  void read(const u8* registers, const u32* slots) {
+    alignas(64) u16 codes[kRows * Eights][kDepth];
+    read_factor<T, Steps, Eights>(registers, slots, codes);
+    special = has_special<kRows * Eights * kDepth>(codes[0]);
+    factor = decltype(factor)(codes);
   }
 };
 
-// One half of the sums: two registers of f32, of the even and the odd columns, or one of f16.
-template <class Sum>
-void read_sums(u8* registers, const u32* slots, u32 half, u16 (*sums)[kColumns]) {
-  if constexpr (std::is_same_v<Sum, Single>) {
-    Codes even, odd;
-    Single::read(at<const u32>(registers, slots[2 * half]), even);
-    Single::read(at<const u32>(registers, slots[2 * half + 1]), odd);
-    u32* pairs = reinterpret_cast<u32*>(sums);
-    PTX_LANES {
-      pairs[lane] = u32{odd.at[lane]} << 16 | even.at[lane];
-    }
-  } else {
-    const u16* bits = at<const u16>(registers, slots[half]);
-    for (u32 i = 0; i < kRows * kColumns; ++i)
-      sums[i / kColumns][i % kColumns] = Sum::read(bits[i]);
+// The fragment in these registers. A warp multiplies each of A by several of B, and the other way
+// round, so that those read before are kept, by their first register.
+template <class F>
+const F& fragment_in(const u8* registers, const u32* slots) {
+  constexpr u32 words = kLanes / 2, most = 16;
+  struct Entry {
+    u64 raw[F::kRegisters][words];
+    F made;
+  };
+  static thread_local const std::unique_ptr<Entry[]> entries = std::make_unique<Entry[]>(most);
+  Entry& entry = entries[slots[0] / (kLanes * sizeof(u32)) % most];
+  u64 other = 0;
+  for (u32 i = 0; i < F::kRegisters; ++i) {
+    const u64* raw = reinterpret_cast<const u64*>(registers + slots[i]);
+    for (u32 word = 0; word < words; ++word) other |= raw[word] ^ entry.raw[i][word];
   }
-}
-
-template <class Sum>
-void write_sums(u8* registers, const u32* slots, u32 half, u32 mask, const u16 (*sums)[kColumns]) {
-  if constexpr (std::is_same_v<Sum, Single>) {
-    const u32* pairs = reinterpret_cast<const u32*>(sums);
-    Codes even, odd;
-    PTX_LANES {
-      even.at[lane] = static_cast<u16>(pairs[lane]);
-      odd.at[lane] = static_cast<u16>(pairs[lane] >> 16);
-    }
-    for (u32 i = 0; i < 2; ++i) {
-      Codes& codes = i ? odd : even;
-      codes.special = any_special(codes.at);
-      alignas(64) u32 out[kLanes];
-      Single::write(codes, out);
-      write_lanes(registers, slots[2 * half + i], mask, out);
-    }
-  } else {
-    alignas(64) u16 out[kRows * kColumns];
-    for (u32 i = 0; i < kRows * kColumns; ++i)
-      out[i] = Sum::write(sums[i / kColumns][i % kColumns]);
-    write_lanes(registers, slots[half], mask, reinterpret_cast<const u32*>(out));
-  }
-}
-
-template <u32 Count>
-bool has_special(const u16* codes) {
-  u16 most = 0;
-  for (u32 i = 0; i < Count; ++i) most = std::max(most, codes[i]);
-  return is_special(most);
+  if (!other) return entry.made;
+  for (u32 i = 0; i < F::kRegisters; ++i)
+    std::memcpy(entry.raw[i], registers + slots[i], sizeof entry.raw[i]);
+  entry.made.read(registers, slots);
+  return entry.made;
 }
 
 // D[16][8] = A * B + C in steps of sixteen bytes of K. Everything is read before anything is
 // written, as registers may be the same.
 template <class A, class B, u32 Steps, class D, class C>
 void multiply_add(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  constexpr u32 in_row = Factors<A>::kInRow, depth = in_row * Steps;
-  alignas(64) u16 a[2 * kRows][depth], b[kColumns][depth], sums[2 * kRows][kColumns];
-  alignas(64) u16 tile[kRows * in_row];
-  for (u32 step = 0; step < Steps; ++step) {
-    Factors<B>::read(registers + in.product.b[step], tile);
-    for (u32 n = 0; n < kColumns; ++n)
-      std::memcpy(b[n] + in_row * step, tile + in_row * n, sizeof(u16) * in_row);
-    for (u32 half = 0; half < 2; ++half) {
-      Factors<A>::read(registers + in.product.a[half + 2 * step], tile);
-      for (u32 row = 0; row < kRows; ++row)
-        std::memcpy(a[kRows * half + row] + in_row * step, tile + in_row * row,
-                    sizeof(u16) * in_row);
-    }
-  }
+  const auto& a = fragment_in<Fragment<A, Steps, 2>>(registers, in.product.a);
+  const auto& b = fragment_in<Fragment<B, Steps, 1>>(registers, in.product.b);
+  alignas(64) u16 sums[2 * kRows][kColumns];
   for (u32 half = 0; half < 2; ++half)
     read_sums<C>(registers, in.product.c, half, sums + kRows * half);
-  if (has_special<2 * kRows * depth>(a[0]) || has_special<kColumns * depth>(b[0]) ||
-      has_special<2 * kRows * kColumns>(sums[0])) {
-    for (u32 row = 0; row < 2 * kRows; ++row)
-      for (u32 n = 0; n < kColumns; ++n)
-        for (u32 k = 0; k < depth; ++k)
-          sums[row][n] = sum(sums[row][n], product(a[row][k], b[n][k]));
+  if (a.special || b.special || has_special<2 * kRows * kColumns>(sums[0])) {
+    alignas(64) u16 left[2 * kRows][kDepth<A, Steps>], right[kColumns][kDepth<B, Steps>];
+    read_factor<A, Steps, 2>(registers, in.product.a, left);
+    read_factor<B, Steps, 1>(registers, in.product.b, right);
+    add_symbols(left, right, sums);
   } else {
-    multiply_rows<2 * kRows>(a, RightFactor<depth>(b), sums);
+    multiply_rows(a.factor, b.factor, sums);
   }
   for (u32 half = 0; half < 2; ++half)
     write_sums<D>(registers, in.product.d, half, mask, sums + kRows * half);
 }
 
+// D[8][8] = A[8][4] * B[4][8] + C. Lane 4r + c holds A[r][c], B[c][r] and C[r][2c], C[r][2c + 1].
+void multiply_doubles(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  Codes a, b, sums[2];
+  Double::read(at<const u64>(registers, in.product.a[0]), a);
+  Double::read(at<const u64>(registers, in.product.b[0]), b);
+  for (u32 part = 0; part < 2; ++part) {
+    Double::read(at<const u64>(registers, in.product.c[part]), sums[part]);
+    for (u32 lane = 0; lane < kLanes; ++lane) {
+      const u32 row = lane / 4, column = lane % 4 * 2 + part;
+      u16& one = sums[part].at[lane];
+      for (u32 k = 0; k < 4; ++k) one = sum(one, product(a.at[4 * row + k], b.at[4 * column + k]));
+    }
+  }
+  for (u32 part = 0; part < 2; ++part) {
+    alignas(64) u64 out[kLanes];
+    Double::write(sums[part], out);
+    write_lanes(registers, in.product.d[part], mask, out);
+  }
+}
+
 }  // namespace
 
 std::optional<Handlers> matrix_product(const std::string& name) {
-  using F8 = EightBits<E4M3>;
-  using G8 = EightBits<E5M2>;
   static const std::map<std::string, Handler> all = {
       {"m16n8k16.f32.f16.f16.f32", &multiply_add<HalfCode, HalfCode, 2, Single, Single>},
       {"m16n8k8.f32.f16.f16.f32", &multiply_add<HalfCode, HalfCode, 1, Single, Single>},
@@ -134,13 +137,11 @@ std::optional<Handlers> matrix_product(const std::string& name) {
       {"m16n8k16.f16.f16.f16.f32", &multiply_add<HalfCode, HalfCode, 2, HalfCode, Single>},
       {"m16n8k8.f32.tf32.tf32.f32", &multiply_add<Single, Single, 2, Single, Single>},
       {"m16n8k4.f32.tf32.tf32.f32", &multiply_add<Single, Single, 1, Single, Single>},
-      {"m16n8k32.f32.e4m3.e4m3.f32", &multiply_add<F8, F8, 2, Single, Single>},
-      {"m16n8k32.f32.e5m2.e5m2.f32", &multiply_add<G8, G8, 2, Single, Single>},
-      {"m16n8k32.f32.e4m3.e5m2.f32", &multiply_add<F8, G8, 2, Single, Single>},
-      {"m16n8k32.f32.e5m2.e4m3.f32", &multiply_add<G8, F8, 2, Single, Single>}};
+      {"m8n8k4.f64.f64.f64.f64", &multiply_doubles}};
   if (!name.starts_with("mma.")) return std::nullopt;
-  const auto found = all.find(name.substr(4));
-  return found == all.end() ? std::nullopt : std::optional(Handlers(found->second));
+  const std::string rest = name.substr(4);
+  if (const auto found = all.find(rest); found != all.end()) return Handlers(found->second);
+  return rest.starts_with("sp.") ? sparse_product(rest) : small_product(rest);
 }
 
 }  // namespace workbench::ptx::exact

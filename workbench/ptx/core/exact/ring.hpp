@@ -75,6 +75,9 @@ struct Tables {
 extern const Tables* tables;
 void prepare();
 
+inline u16 lesser(u16 a, u16 b) { return tables->rank[b] < tables->rank[a] ? b : a; }
+inline u16 greater(u16 a, u16 b) { return tables->rank[b] > tables->rank[a] ? b : a; }
+
 // ---- f32 in a register. A result is a NaN with the code in its lower half, so that a float
 // instruction that knows nothing of elements cannot turn it into a number; zero is zero.
 

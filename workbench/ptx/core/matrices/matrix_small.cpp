@@ -101,10 +101,6 @@ void mma_small(u8* registers, const Instruction& in, u32 mask, Warp&) {
 
 // ---- block scales ----
 
-struct UE4M3 {
-  static f32 decode(u8 code) { return E4M3::decode(code & 0x7f); }
-};
-
 // The scales of `Count` rows of A or columns of B, each with `Chunks` runs of K.
 template <u32 Count, u32 Chunks>
 struct Scales {

@@ -17,6 +17,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "exact/handlers.hpp"
+#include "exact/lanes.hpp"
 #include "matrices/sparse.hpp"
 #include "matrices/tiles.hpp"
 #include "warp.hpp"
@@ -35,6 +37,7 @@ struct SparseForm {
   Sum sum;
   u32 scales;  // scales of a row; 0 without scales
   Handler run_dense = nullptr;
+  Handler run_on_elements = nullptr;  // the same on elements of a ring (exact/ring.hpp)
 };
 
 constexpr u32 kRegisterBytes = kLanes * sizeof(u32);
@@ -77,8 +80,10 @@ const Instruction& dense_instruction(bool scaled) {
 
 class SparseTask {
  public:
-  SparseTask(const SparseForm& form, u8* registers, const Instruction& in, u32 mask, Warp& warp)
+  SparseTask(const SparseForm& form, bool on_elements, u8* registers, const Instruction& in,
+             u32 mask, Warp& warp)
       : form_(form),
+        on_elements_(on_elements),
         registers_(registers),
         in_(in),
         product_(in.sparse_product),
@@ -93,10 +98,20 @@ class SparseTask {
   }
   void expand_a(u32 half);
   void fetch_scales(u32 half);
+  // Between sums of f16 and of f32.
+  u32 widened(Half x) const {
+    if (!on_elements_) return bits_as<u32>(to_f32(x));
+    return exact::Single::write(exact::HalfCode::read(x.bits));
+  }
+  Half narrowed(u32 bits) const {
+    if (!on_elements_) return to_half(bits_as<f32>(bits));
+    return Half{exact::HalfCode::write(exact::Single::read(bits))};
+  }
   void read_sums();
   void write_sums();
 
   const SparseForm& form_;
+  const bool on_elements_;
   u8* registers_;
   const Instruction& in_;
   const operands::SparseProduct& product_;
@@ -160,8 +175,8 @@ void SparseTask::read_sums() {
   } else if (form_.sum == Sum::f16_) {
     for (u32 i = 0; i < 4; ++i) {
       const Half* from = at<const Half>(registers_, product_.c[i / 2]);
-      f32* to = reinterpret_cast<f32*>(scratch_.sums[i]);
-      for (u32 lane = 0; lane < kLanes; ++lane) to[lane] = to_f32(from[2 * lane + i % 2]);
+      u32* to = reinterpret_cast<u32*>(scratch_.sums[i]);
+      for (u32 lane = 0; lane < kLanes; ++lane) to[lane] = widened(from[2 * lane + i % 2]);
     }
   } else {
     std::memset(scratch_.sums, 0, sizeof scratch_.sums);
@@ -177,8 +192,8 @@ void SparseTask::write_sums() {
     for (u32 i = 0; i < 2; ++i) {
       alignas(64) Half out[2 * kLanes];
       for (u32 part = 0; part < 2; ++part) {
-        const f32* from = reinterpret_cast<const f32*>(scratch_.sums[2 * i + part]);
-        for (u32 lane = 0; lane < kLanes; ++lane) out[2 * lane + part] = to_half(from[lane]);
+        const u32* from = reinterpret_cast<const u32*>(scratch_.sums[2 * i + part]);
+        for (u32 lane = 0; lane < kLanes; ++lane) out[2 * lane + part] = narrowed(from[lane]);
       }
       write_lanes(registers_, d[i], mask_, reinterpret_cast<const u32*>(out));
     }
@@ -206,7 +221,8 @@ void SparseTask::run() {
     for (u32 i = 0; i < 2; ++i)
       std::memcpy(scratch_.b[i], registers_ + product_.b[2 * half + i], kRegisterBytes);
     if (form_.scales) fetch_scales(half);
-    form_.run_dense(scratch_.registers(), dense_instruction(form_.scales != 0), kAllLanes, warp_);
+    const Handler run_dense = on_elements_ ? form_.run_on_elements : form_.run_dense;
+    run_dense(scratch_.registers(), dense_instruction(form_.scales != 0), kAllLanes, warp_);
   }
   write_sums();
 }
@@ -273,23 +289,23 @@ std::vector<SparseForm>& sparse_forms() {
 
 constexpr std::size_t kForms = 118;
 
-template <std::size_t Number>
+template <std::size_t Number, bool OnElements>
 void mma_sparse(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   static const SparseForm& form = sparse_forms()[Number];
-  SparseTask(form, registers, in, mask, warp).run();
+  SparseTask(form, OnElements, registers, in, mask, warp).run();
 }
 
-template <std::size_t... Numbers>
+template <bool OnElements, std::size_t... Numbers>
 constexpr std::array<Handler, kForms> list_handlers(std::index_sequence<Numbers...>) {
-  return {&mma_sparse<Numbers>...};
+  return {&mma_sparse<Numbers, OnElements>...};
 }
+constexpr std::make_index_sequence<kForms> kNumbers;
 
 }  // namespace
 
 // Called after all dense instructions were added, as it looks up their handlers.
 void add_sparse_matrix(Table& table) {
-  constexpr std::array<Handler, kForms> handlers =
-      list_handlers(std::make_index_sequence<kForms>{});
+  constexpr std::array<Handler, kForms> handlers = list_handlers<false>(kNumbers);
   std::vector<SparseForm>& forms = sparse_forms();
   if (forms.size() != kForms) throw std::logic_error("kForms is not the number of sparse products");
   for (std::size_t number = 0; number < kForms; ++number) {
@@ -299,11 +315,22 @@ void add_sparse_matrix(Table& table) {
     });
     if (dense == table.end()) throw std::logic_error("no dense product mma." + form.dense);
     form.run_dense = dense->run.bare;
+    if (const auto found = exact::matrix_product(dense->name)) form.run_on_elements = found->bare;
     table.push_back({"mma.sp." + form.name, handlers[number], Kind::collective, Class::tensor,
                      "fragment",
                      form.scales ? "fragment,fragment,fragment,b32,b32,b32,b64"
                                  : "fragment,fragment,fragment,b32"});
   }
+}
+
+// Products of integers have none.
+std::optional<Handlers> exact::sparse_product(const std::string& form) {
+  static constexpr std::array<Handler, kForms> handlers = list_handlers<true>(kNumbers);
+  const std::vector<SparseForm>& forms = sparse_forms();
+  for (std::size_t number = 0; number < kForms; ++number)
+    if (forms[number].run_on_elements && "sp." + forms[number].name == form)
+      return Handlers(handlers[number]);
+  return std::nullopt;
 }
 
 }  // namespace workbench::ptx

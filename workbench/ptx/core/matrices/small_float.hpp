@@ -83,6 +83,11 @@ using E2M3 = Small<2, 3, 1, Specials::none>;
 using E3M2 = Small<3, 2, 3, Specials::none>;
 using E2M1 = Small<2, 1, 1, Specials::none>;
 
+// E4M3 without a sign.
+struct UE4M3 {
+  static f32 decode(u8 code) { return E4M3::decode(code & 0x7f); }
+};
+
 // UE8M0: code e is 2 to the e - 127, and 255 is NaN. Conversions ignore the sign.
 struct PowerOfTwo {
   static f32 decode(u8 code) {

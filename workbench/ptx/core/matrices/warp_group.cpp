@@ -263,14 +263,14 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task<Steps>& task) 
   return fine;
 }
 
-// Widens A with its zeros, in the form of widen_a for each 32 bytes of a row.
-template <class T>
-void widen_sparse_a(u8* registers, const Instruction& in, Warp& warp, const u8* raw,
-                    Row (*out)[2 * kDepth<T>][4]) {
+// Fills in the zeros of A, whose factors have `Bytes`: rows of 32 bytes for each half of K.
+template <u32 Bytes>
+void expand_a(u8* registers, const Instruction& in, Warp& warp, const u8* raw,
+              u8 (*full)[16 * kRowBytes]) {
   using sparse::Allowed;
-  constexpr bool small = kFactorBytes<T> == 1;
+  constexpr bool small = Bytes == 1;
   using Unit = std::conditional_t<small, u8, u16>;
-  constexpr Allowed allowed = std::is_same_v<T, Tf32> ? Allowed::one_of_two : Allowed::distinct;
+  constexpr Allowed allowed = Bytes == 4 ? Allowed::one_of_two : Allowed::distinct;
   const u32 flags = in.group_product.flags, selector = in.group_product.selector;
   alignas(64) u8 turned[16 * kRowBytes];
   if (flags & Product::transpose_a) {
@@ -280,9 +280,7 @@ void widen_sparse_a(u8* registers, const Instruction& in, Warp& warp, const u8* 
     raw = turned;
   }
   const u32* metadata = at<const u32>(registers, in.group_product.metadata);
-  for (u32 step = 0; step < 2; ++step) {
-    alignas(64) u8 full[16 * kRowBytes];
-    alignas(64) Row part[2][kDepth<T>][4];
+  for (u32 step = 0; step < 2; ++step)
     for (u32 row = 0; row < 16; ++row) {
       const u32 lane = row % 8 * 4 + (small ? 2 * step + row / 8 : 2 * selector + step);
       const u32 begin = small ? 0 : row / 8 * 16;
@@ -291,9 +289,19 @@ void widen_sparse_a(u8* registers, const Instruction& in, Warp& warp, const u8* 
       const auto is_zero = [&](u32 chunk) { return sparse::is_zero<Unit>(stored, chunk); };
       sparse::check(warp, in, lane, mine, begin, small ? 8 : 4, allowed, is_zero,
                     [&] { return sparse::place_in_lane(lane); });
-      sparse::expand<Unit>(stored, mine, full + row * kRowBytes);
+      sparse::expand<Unit>(stored, mine, full[step] + row * kRowBytes);
     }
-    widen_a<T>(full, flags & ~u32{Product::transpose_a}, part);
+}
+
+// Widens A with its zeros, in the form of widen_a for each 32 bytes of a row.
+template <class T>
+void widen_sparse_a(u8* registers, const Instruction& in, Warp& warp, const u8* raw,
+                    Row (*out)[2 * kDepth<T>][4]) {
+  alignas(64) u8 full[2][16 * kRowBytes];
+  expand_a<kFactorBytes<T>>(registers, in, warp, raw, full);
+  for (u32 step = 0; step < 2; ++step) {
+    alignas(64) Row part[2][kDepth<T>][4];
+    widen_a<T>(full[step], in.group_product.flags & ~u32{Product::transpose_a}, part);
     for (u32 half = 0; half < 2; ++half)
       std::memcpy(out[half][step * kDepth<T>], part[half], sizeof part[half]);
   }
@@ -343,21 +351,27 @@ void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
-// The same on elements of a ring (exact/ring.hpp).
-template <class A, class B, class Sums>
+// Products of elements of a ring (exact/ring.hpp).
+template <class A, class B, class Sums, u32 Steps>
 void product_of_elements(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  Task<1> task(registers, in, warp.block->launch->shared_bytes);
+  Task<Steps> task(registers, in, warp.block->launch->shared_bytes);
   task.is_regular = false;
   if (!fetch(registers, in, warp, task)) return;
-  const u32 flags = in.group_product.flags;
+  const u32 flags = in.group_product.flags, rows = 8u * in.elements;
   const bool keep =
       !(flags & Product::drop_d) && (*at<u32>(registers, in.group_product.keeps_d) & mask);
-  const exact::Gathered<A> a{task.a, 16, (flags & Product::transpose_a) != 0,
-                             (flags & Product::negate_a) != 0};
-  const exact::Gathered<B> b{task.b, 8u * in.elements, (flags & Product::transpose_b) != 0,
-                             (flags & Product::negate_b) != 0};
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
-  exact::multiply_group<A, B, Sums>(registers, a, b, d, keep, mask);
+  alignas(64) u8 full[2][16 * kRowBytes];
+  if (Steps == 2) expand_a<sizeof(typename A::Bits)>(registers, in, warp, task.a, full);
+  for (u32 step = 0; step < Steps; ++step) {
+    const bool transposed = Steps == 1 && (flags & Product::transpose_a);
+    const exact::Gathered<A> a{Steps == 1 ? task.a : full[step], 16, transposed,
+                               (flags & Product::negate_a) != 0};
+    const exact::Gathered<B> b{task.b + step * rows * kRowBytes, rows,
+                               (flags & Product::transpose_b) != 0,
+                               (flags & Product::negate_b) != 0};
+    exact::multiply_group<A, B, Sums>(registers, a, b, d, keep || step, mask);
+  }
 }
 
 void commit(u8*, const Instruction&, u32, Warp& warp) {
@@ -445,18 +459,40 @@ void add_warp_groups(Table& table) {
   table.push_back({"wgmma.wait_group", &wait, Kind::wait, Class::sync, "", "imm"});
 }
 
-std::optional<Handlers> exact::group_product(const std::string& name) {
+namespace {
+
+template <class A, class B, class Sums>
+void add_elements(std::map<std::string, Handler>& all, const std::string& types) {
+  all["wgmma." + types] = &product_of_elements<A, B, Sums, 1>;
+  all["wgmma.sp." + types] = &product_of_elements<A, B, Sums, 2>;
+}
+
+template <class A, class B>
+void add_elements_of_bytes(std::map<std::string, Handler>& all, const std::string& types) {
+  add_elements<A, B, exact::SumsInSingle>(all, "f32." + types);
+  add_elements<A, B, exact::SumsInHalf>(all, "f16." + types);
+}
+
+std::map<std::string, Handler> products_of_elements() {
+  using namespace exact;
   using F8 = EightBits<E4M3>;
   using G8 = EightBits<E5M2>;
-  static const std::map<std::string, Handler> all = {
-      {"wgmma.f32.f16.f16", &product_of_elements<HalfCode, HalfCode, SumsInSingle>},
-      {"wgmma.f16.f16.f16", &product_of_elements<HalfCode, HalfCode, SumsInHalf>},
-      {"wgmma.f32.bf16.bf16", &product_of_elements<BfloatCode, BfloatCode, SumsInSingle>},
-      {"wgmma.f32.tf32.tf32", &product_of_elements<Single, Single, SumsInSingle>},
-      {"wgmma.f32.e4m3.e4m3", &product_of_elements<F8, F8, SumsInSingle>},
-      {"wgmma.f32.e4m3.e5m2", &product_of_elements<F8, G8, SumsInSingle>},
-      {"wgmma.f32.e5m2.e4m3", &product_of_elements<G8, F8, SumsInSingle>},
-      {"wgmma.f32.e5m2.e5m2", &product_of_elements<G8, G8, SumsInSingle>}};
+  std::map<std::string, Handler> all;
+  add_elements<HalfCode, HalfCode, SumsInSingle>(all, "f32.f16.f16");
+  add_elements<HalfCode, HalfCode, SumsInHalf>(all, "f16.f16.f16");
+  add_elements<BfloatCode, BfloatCode, SumsInSingle>(all, "f32.bf16.bf16");
+  add_elements<Single, Single, SumsInSingle>(all, "f32.tf32.tf32");
+  add_elements_of_bytes<F8, F8>(all, "e4m3.e4m3");
+  add_elements_of_bytes<F8, G8>(all, "e4m3.e5m2");
+  add_elements_of_bytes<G8, F8>(all, "e5m2.e4m3");
+  add_elements_of_bytes<G8, G8>(all, "e5m2.e5m2");
+  return all;
+}
+
+}  // namespace
+
+std::optional<Handlers> exact::group_product(const std::string& name) {
+  static const std::map<std::string, Handler> all = products_of_elements();
   const auto found = all.find(name);
   return found == all.end() ? std::nullopt : std::optional(Handlers(found->second));
 }

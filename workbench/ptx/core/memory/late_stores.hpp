@@ -5,8 +5,11 @@
 // release or a barrier of their scope comes in between. So some stores wait here: they are in
 // memory while their owner runs, and swapped out for the bytes below them while another one does.
 // The stores of an owner become visible together, and those to one address in order, so that a
-// program without data races does the same as ever.
+// program without data races does the same as ever. In a strict launch, those to global memory that
+// a fence or a release has published another block may miss until it has read with a strong load or
+// an atomic and then executed a fence, or an acquire: an ordinary load of it may have been early.
 #pragma once
+#include <unordered_map>
 #include <vector>
 
 #include "warp.hpp"
@@ -18,8 +21,9 @@ class LateStores {
   enum class Owner : u8 { block, warp };
 
   // `stores`: the instructions whose stores may be late, those to shared memory if a warp owns
-  // them.
-  LateStores(u64 seed, const Kernel& kernel, Owner owner, const std::vector<s32>& stores);
+  // them. With `early` blocks may miss what others have published.
+  LateStores(u64 seed, const Kernel& kernel, Owner owner, const std::vector<s32>& stores,
+             bool early);
 
   // A warp has its turn: memory is as it sees it.
   void enter(const Warp& warp);
@@ -34,13 +38,14 @@ class LateStores {
   void show_all();
 
  private:
-  enum class Role : u8 { nothing, stores, changes, shows };
+  enum class Role : u8 { nothing, stores, changes, meets, shows, orders };
   struct Store {
     static constexpr u32 kMostBytes = 32;  // the widest store of a lane
     u64 address;
     u8* host;
     u64 owner;
-    u64 until;  // the number of the turn before which it becomes visible
+    u64 until;     // the number of the turn before which it becomes visible
+    u64 released;  // the number of the release that has published it; 0: none
     u32 bytes;
     u8 other[kMostBytes];  // below it, or (while swapped out) its own
     void swap();
@@ -53,6 +58,8 @@ class LateStores {
   void act(Role role, s32 pc, u32 lanes);
   void put(s32 pc, u32 lanes);
   void show(u64 owner);
+  void order();
+  bool sees(const Store& one) const;
   bool touches(const Instruction& in, u32 bytes, u32 lanes) const;
   u64 address_of(const Instruction& in, u32 lane) const;
   void swap_out();
@@ -62,12 +69,18 @@ class LateStores {
 
   const u64 seed_;
   const Owner owner_;
+  const bool early_;
   const Kernel& kernel_;
   std::vector<Role> roles_;    // by instruction
   std::vector<Store> stores_;  // in the order of their execution
   const Warp* warp_ = nullptr;
   u64 inside_ = kNobody;  // the owner whose stores are in memory
   u64 turn_ = 0, next_ = ~u64{0};
+  struct Known {
+    u64 met = 0, acquired = 0;  // releases before its latest strong read, and those it has to see
+  };
+  u64 releases_ = 0;
+  std::unordered_map<u64, Known> known_;  // by owner
 };
 
 }  // namespace workbench::ptx
