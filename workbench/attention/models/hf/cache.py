@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,11 +10,11 @@ from transformers.cache_utils import Cache
 
 from workbench.attention.kvcache import PagedKVCache
 from workbench.attention.models.hf.layers import CacheLayer, LatentLayer, PagedLayer
-from workbench.attention.models.hf.plan import parts_of, windows_of
+from workbench.attention.models.hf.plan import parts_of, variants_of, windows_of
 from workbench.attention.models.hf.pool import LayerPool
 from workbench.attention.models.hf.refusals import refused
 from workbench.attention.models.hf.states import StateLayer
-from workbench.attention.models.hf.step import ForwardStep
+from workbench.attention.models.hf.step import ForwardPass
 from workbench.errors import ArgumentError
 
 _LAYERS: dict[str, type[CacheLayer]] = {"full": PagedLayer, "latent": LatentLayer, "state": StateLayer}
@@ -37,7 +38,8 @@ class PagedCache(Cache):
         kv_cache_dtype: "auto" or a quantized type, as in `PagedKVCache`.
         k_scale: scale of quantized keys, as in `PagedKVCache`.
         v_scale: scale of quantized values, as in `PagedKVCache`.
-        variant: variant of the operations that compute a new token, `paged_attention` for keys and values.
+        variant: variant of the operation by which a new token attends, `paged_attention` or `mla_decode`; or variants
+            of several operations, ``{"conv_step": "cuda_vectors", "gated_delta_step": "cuda_columns"}``.
 
     Raises:
         ArgumentError: if the model has another kind of attention, or a size does not fit.
@@ -56,7 +58,7 @@ class PagedCache(Cache):
         kv_cache_dtype: str = "auto",
         k_scale: Any = None,
         v_scale: Any = None,
-        variant: str = "auto",
+        variant: str | Mapping[str, str] = "auto",
     ):
         config = config.get_text_config(decoder=True)
         windows = windows_of(config)
@@ -82,9 +84,10 @@ class PagedCache(Cache):
                 k_scale=k_scale,
                 v_scale=v_scale,
             )
-        self.step = ForwardStep(self.paged)
+        self.step = ForwardPass(self.paged)
         kinds = ["full"] * len(windows) if parts is None else [layer.kind for layer in parts]
-        layers = [_LAYERS[kind](self.paged, self.step, index, variant) for index, kind in enumerate(kinds)]
+        variants = variants_of(variant)
+        layers = [_LAYERS[kind](self.paged, self.step, index, variants) for index, kind in enumerate(kinds)]
         for layer, window in zip(layers, windows, strict=True):
             layer.sliding_window, layer.is_sliding = window, window is not None
         super().__init__(layers=layers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from transformers.cache_utils import CacheLayerMixin
 
@@ -9,7 +11,7 @@ from workbench.attention import mla_decode, paged_attention
 from workbench.attention.kvcache import PagedKVCache
 from workbench.attention.models.hf.causal import ScoreRule, causal
 from workbench.attention.models.hf.pool import LayerPool
-from workbench.attention.models.hf.step import ForwardStep
+from workbench.attention.models.hf.step import ForwardPass
 from workbench.attention.ops.mla_decode.reference import absorb
 
 
@@ -20,12 +22,12 @@ class CacheLayer(CacheLayerMixin):
         paged: the pool.
         step: state of the forward pass, which all layers share.
         index: index of the layer.
-        variant: variant of the operation that computes a new token.
+        variants: the variant of each operation.
     """
 
-    def __init__(self, paged: PagedKVCache | LayerPool, step: ForwardStep, index: int, variant: str):
+    def __init__(self, paged: PagedKVCache | LayerPool, step: ForwardPass, index: int, variants: Mapping[str, str]):
         super().__init__()
-        self.paged, self.step, self.index, self.variant = paged, step, index, variant
+        self.paged, self.step, self.index, self.variants = paged, step, index, variants
         self.is_initialized = True
         self.sliding_window: int | None = None
         self.steps = 0
@@ -81,7 +83,7 @@ class PagedLayer(CacheLayer):
                 step.block_tables[rows],
                 step.seq_lens[rows],
                 **(self.paged.attention_options(self.index) | {"sliding_window": window}),
-                variant=self.variant,
+                variant=self.variants["paged_attention"],
                 scale=rule.scale,
                 soft_cap=rule.soft_cap,
                 sinks=rule.sinks,
@@ -148,5 +150,5 @@ class LatentLayer(CacheLayer):
             scale=rule.scale,
             latent_size=latent_size,
             sinks=rule.sinks,
-            variant=self.variant,
+            variant=self.variants["mla_decode"],
         )

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from workbench.attention.models.hf.pool import LayerParts
 from workbench.attention.models.hf.refusals import refused
+from workbench.errors import ArgumentError
 
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
 _POOLED = {"deepseek_v3": LAYER_TYPES[:1], "kimi_linear": (*LAYER_TYPES[:1], "linear_attention")}
 _POOLED["qwen3_next"] = _POOLED["kimi_linear"]
 """Types of layers of the models whose layers lie in a pool of pages."""
+
+_ATTENTION = ("paged_attention", "mla_decode")
+_OPS = (*_ATTENTION, "conv_step", "gated_delta_step")
+
+
+def variants_of(variant: str | Mapping[str, str]) -> dict[str, str]:
+    """Return the variant of each operation; one name stands for attention, and the other operations choose."""
+    named = dict.fromkeys(_ATTENTION, variant) if isinstance(variant, str) else dict(variant)
+    unknown = sorted(set(named) - set(_OPS))
+    if unknown:
+        raise ArgumentError("variant", f"variants of {', '.join(unknown)}", ", ".join(_OPS), "Name these operations.")
+    return dict.fromkeys(_OPS, "auto") | named
 
 
 def windows_of(config: Any) -> list[int | None]:

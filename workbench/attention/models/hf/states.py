@@ -64,7 +64,7 @@ class StateLayer(CacheLayer):
             past = _RowStates(states[page], inputs[page]) if step.had[row] else _RowStates()
             real = step.real[row]
             out[row, real] = forward(hidden[row : row + 1, real], cache_params=past)[0]
-            states[page], inputs[page] = past.state[0], past.inputs[0].T
+            states[page], inputs[page] = past.kept()
         return out
 
     def _step(
@@ -77,7 +77,7 @@ class StateLayer(CacheLayer):
     ) -> torch.Tensor:
         read = INPUTS[type(module).__name__](module, hidden)
         weight = module.conv1d.weight.squeeze(1).T.contiguous()
-        mixed = conv_step(read.mixed.contiguous(), weight, inputs, *slots, variant=self.variant)
+        mixed = conv_step(read.mixed.contiguous(), weight, inputs, *slots, variant=self.variants["conv_step"])
         key_heads = (mixed.shape[1] - read.gate[0].numel()) // 2 // states.shape[2]
         sizes = [key_heads * states.shape[2]] * 2 + [read.gate[0].numel()]
         query, key, value = (
@@ -87,7 +87,7 @@ class StateLayer(CacheLayer):
             )
         )
         gates = (read.decay.float().contiguous(), read.beta.float().contiguous())
-        out = gated_delta_step(query, key, value, *gates, states, *slots, variant=self.variant)
+        out = gated_delta_step(query, key, value, *gates, states, *slots, variant=self.variants["gated_delta_step"])
         norm, project = (module.norm, module.out_proj) if hasattr(module, "norm") else (module.o_norm, module.o_proj)
         normed = norm(out.flatten(0, 1), read.gate.reshape(-1, read.gate.shape[-1]))
         return project(normed.view(len(hidden), -1))
@@ -99,6 +99,11 @@ class _RowStates:
     def __init__(self, state: torch.Tensor | None = None, inputs: torch.Tensor | None = None):
         self.state = None if state is None else state[None].clone()
         self.inputs = None if inputs is None else inputs.T[None].clone()
+
+    def kept(self) -> tuple[torch.Tensor, torch.Tensor]:
+        assert self.state is not None, "the module has replaced it"
+        assert self.inputs is not None, "the module has replaced it"
+        return self.state[0], self.inputs[0].T
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> torch.Tensor | None:
         return self.inputs

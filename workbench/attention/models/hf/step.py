@@ -10,7 +10,7 @@ from workbench.attention.models.hf.refusals import REMEDY
 from workbench.errors import ArgumentError
 
 
-class ForwardStep:
+class ForwardPass:
     """State of one forward pass, shared by all layers: the slots of the new tokens of every row.
 
     ``shown`` ``[num_rows, columns] bool`` is the attention mask so far: True for tokens, False for padding.
