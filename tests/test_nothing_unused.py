@@ -33,7 +33,7 @@ CALLED_BY_OTHERS = {
     "transformers": (
         "batch_repeat_interleave", "batch_select_indices", "crop", "get_conv_state", "get_mask_sizes", "get_max_length",
         "get_recurrent_state", "is_recording_past", "is_sliding", "lazy_initialization", "reorder_cache",
-        "update_conv_state", "update_recurrent_state",
+        "update_conv_state", "update_indexer", "update_recurrent_state",
     ),
     "Kernel Tuner": ("get_device_info", "get_environment"),
     "pytest": ("pytest_*",),

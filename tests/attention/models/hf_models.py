@@ -49,6 +49,7 @@ LATENT = EXPERTS | {
     "topk_group": 1,
     "first_k_dense_replace": 1,
 }
+INDEXED = {"index_topk": 9, "index_head_dim": 64, "index_n_heads": 16}
 STATES = {"layer_types": ["linear_attention", "full_attention"], "num_hidden_layers": 2}
 MODELS = {
     "llama": Tiny("Llama", {}),
@@ -63,6 +64,8 @@ MODELS = {
         "GptOss", {"sliding_window": WINDOW, "head_dim": 32, "num_local_experts": 2, "num_experts_per_tok": 1}
     ),
     "deepseek_v3": Tiny("DeepseekV3", LATENT | {"n_routed_experts": 4, "num_mtp_layers": 0}),
+    "deepseek_v32": Tiny("DeepseekV32", LATENT | INDEXED | {"n_routed_experts": 4}),
+    "glm_moe_dsa": Tiny("GlmMoeDsa", LATENT | INDEXED | {"n_routed_experts": 4, "indexer_types": ["full", "shared"]}),
     "qwen3_next": Tiny(
         "Qwen3Next",
         EXPERTS
@@ -76,8 +79,9 @@ MODELS = {
     ),
 }
 WINDOWED = [name for name, tiny in MODELS.items() if "sliding_window" in tiny.options]
-LATENTS = ["deepseek_v3", "kimi_linear"]
+LATENTS = [name for name, tiny in MODELS.items() if "kv_lora_rank" in tiny.options]
 STATEFUL = ["qwen3_next", "kimi_linear"]
+INDEXERS = [name for name, tiny in MODELS.items() if "index_topk" in tiny.options]
 
 
 def model_of(name: str, **more: Any):
@@ -103,9 +107,9 @@ def prompts() -> dict[str, torch.Tensor]:
 
 
 def generate(model, cache=None, **options: Any):
-    """Tokens by the eager path, or over a cache."""
+    """Tokens by the eager path, or over a cache; never padding, whose zeros tie all scores of an indexer."""
     model.set_attn_implementation("eager" if cache is None else "workbench_paged")
-    options = {"max_new_tokens": NEW, "do_sample": False, "output_logits": True} | options
+    options = {"max_new_tokens": NEW, "do_sample": False, "output_logits": True, "suppress_tokens": [0]} | options
     return model.generate(**prompts(), past_key_values=cache, return_dict_in_generate=True, **options)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from hf_models import (
+    INDEXERS,
     MODELS,
     NEW,
     STATEFUL,
@@ -17,16 +18,16 @@ from hf_models import (
     same_tokens,
 )
 
-transformers = hf = layers = states = step = None
+transformers = hf = indexer = layers = states = step = None
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _imported():
     """They take seconds: only the worker that runs these tests imports them, and not while it collects."""
-    global transformers, hf, layers, states, step
+    global transformers, hf, indexer, layers, states, step
     transformers = pytest.importorskip("transformers", reason="needs the extra hf")
     hf = pytest.importorskip("workbench.attention.models.hf")
-    from workbench.attention.models.hf import layers, states, step
+    from workbench.attention.models.hf import indexer, layers, states, step
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -101,16 +102,17 @@ def test_padding_inside_a_conversation(name):
     [(name, slip) for name in MODELS for slip in ("scale", "padding")]
     + [(name, "window") for name in WINDOWED]
     + [("gemma2", "soft cap"), ("gpt_oss", "sinks")]
-    + [(name, slip) for name in STATEFUL for slip in ("decay", "inputs")],
+    + [(name, slip) for name in STATEFUL for slip in ("decay", "inputs")]
+    + [(name, "choice") for name in INDEXERS],
 )
 @pytest.mark.sampled(6)
 def test_slips_change_tokens(name, slip, monkeypatch):
     """The comparison would notice.
 
     Another scale, padding attended, a window longer by one, no soft cap, no sinks, a state that does not fade, inputs
-    of the convolution that are lost.
+    of the convolution that are lost, one token fewer chosen.
     """
-    make_room = step.ForwardPass.make_room
+    make_room, choose = step.ForwardPass.make_room, indexer.top_k_positions
     attend, latent, delta, convolve = (
         layers.paged_attention, layers.mla_decode, states.gated_delta_step, states.conv_step,
     )  # fmt: skip
@@ -132,6 +134,10 @@ def test_slips_change_tokens(name, slip, monkeypatch):
     def wrong_conv(inputs, weight, kept, read, write, **options):
         return convolve(inputs, weight, kept, torch.full_like(read, -1) if slip == "inputs" else read, write, **options)
 
+    def wrong_choice(scores, lengths, k, **options):
+        return choose(scores, lengths, k - (slip == "choice"), **options)
+
+    monkeypatch.setattr(indexer, "top_k_positions", wrong_choice)
     monkeypatch.setattr(layers, "paged_attention", wrong)
     monkeypatch.setattr(layers, "mla_decode", wrong_latent)
     monkeypatch.setattr(states, "gated_delta_step", wrong_delta)
@@ -181,10 +187,19 @@ def test_a_kernel_of_choice_serves_the_model(name, variant):
     assert distance(found, expected) < MODELS[name].bound
 
 
-@pytest.mark.parametrize("variant", ["cuda_latent_mma", "triton_latent"])
-def test_a_kernel_of_choice_reads_latents(variant):
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("deepseek_v3", "cuda_latent_mma"),
+        (
+            "deepseek_v32",
+            {"mla_decode": "triton_latent", "indexer_scores": "cuda_mma", "top_k_positions": "triton_bits"},
+        ),
+    ],
+)
+def test_a_kernel_of_choice_reads_latents(name, variant):
     """These kernels take 16-bit elements, whose rounding moves logits more."""
-    model = model_of("deepseek_v3", num_hidden_layers=1).half()
+    model = model_of(name, num_hidden_layers=1).half()
     cache = hf.PagedCache(model.config, num_blocks=30, dtype=torch.float16, variant=variant)
     found, expected = generate(model, cache, max_new_tokens=2), generate(model, max_new_tokens=2)
     assert 0 < distance(found, expected) < 0.02

@@ -58,6 +58,10 @@ class TestRefusals:
         with pytest.raises(ArgumentError, match="3 rows for a batch of 1"):
             model(torch.tensor([[5]]), past_key_values=cache)
 
+    def test_a_variant_of_an_operation_that_does_not_serve(self):
+        with pytest.raises(ArgumentError, match="rotate_heads"):
+            hf.PagedCache(model_of("llama").config, num_blocks=3, variant={"rotate_heads": "torch"})
+
     def test_a_mask_of_its_own(self):
         model = model_of("llama")
         model.set_attn_implementation(hf.NAME)
@@ -90,7 +94,7 @@ class TestRefusals:
         with pytest.raises(ArgumentError, match=said):
             hf.PagedCache(getattr(transformers, f"{family}Config")(), num_blocks=3)
 
-    @pytest.mark.parametrize("name", ["deepseek_v3", "qwen3_next"])
+    @pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v32", "qwen3_next"])
     def test_a_model_that_is_not_served(self, name, monkeypatch):
         monkeypatch.setattr(hf, "serve", lambda model: model)
         model = model_of(name)

@@ -110,13 +110,17 @@ class PagedCache(Cache):
             layer.steps = 0
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> torch.Tensor:
-        """Refuse a module of linear attention that `serve` has not prepared."""
+        """Refuse a module that `serve` has not prepared."""
         raise ArgumentError(
             "past_key_values",
             "a PagedCache in a model as transformers made it",
             "a served one",
             "Call hf.serve(model).",
         )
+
+    def update_indexer(self, indexer_key_states: torch.Tensor, layer_idx: int) -> torch.Tensor:
+        """Refuse an indexer that `serve` has not prepared."""
+        return self.get_conv_state(layer_idx)
 
     def crop(self, tokens_to_remove: int) -> None:
         """Refuse to remove tokens, as assisted generation would."""

@@ -11,12 +11,14 @@ import torch
 class ScoreRule:
     """Rule of the scores: factor, bound by tanh and attention sinks ``[num_heads]``, as in `paged_attention`.
 
-    None as ``soft_cap`` is no bound, None as ``sinks`` no sinks.
+    None as ``soft_cap`` is no bound, None as ``sinks`` no sinks. ``chosen`` ``[num_rows, num_new, k] int32`` are the
+    positions that each query reads, -1 for none; None: all.
     """
 
     scale: float
     soft_cap: float | None
     sinks: torch.Tensor | None
+    chosen: torch.Tensor | None = None
 
 
 def causal(
@@ -27,6 +29,7 @@ def causal(
     rule: ScoreRule,
     *,
     window: int | None = None,
+    chosen: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute the attention of the last ``num_new`` tokens of one sequence.
 
@@ -39,6 +42,7 @@ def causal(
         columns: column of the attention mask of each token, ``[num_tokens] int64``, rising.
         rule: rule of the scores.
         window: sliding window in columns, the newest included; None: no window.
+        chosen: positions that each query reads, ``[num_new, k]``, -1 for none; None: all.
 
     Returns:
         The attention, ``[num_new, num_heads, head_size]``.
@@ -50,6 +54,9 @@ def causal(
         scores = rule.soft_cap * torch.tanh(scores / rule.soft_cap)
     age = columns[num_tokens - num_new :, None] - columns
     hidden = (age < 0) if window is None else (age < 0) | (age >= window)
+    if chosen is not None:
+        unread = torch.ones(num_new, num_tokens + 1, dtype=torch.bool)  # the last column takes the -1
+        hidden = hidden | unread.scatter_(1, chosen.long().cpu() % (num_tokens + 1), False)[:, :-1]
     scores = scores.masked_fill(hidden.to(scores.device), -torch.inf).float()
     if rule.sinks is not None:
         scores = torch.cat([scores, rule.sinks[:, None, None].expand(-1, num_new, 1)], -1)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import PreTrainedModel
 
 from workbench.attention.models.hf.cache import PagedCache
 from workbench.attention.models.hf.causal import ScoreRule
+from workbench.attention.models.hf.indexer import ROTATIONS, choose
+from workbench.attention.models.hf.layers import LatentLayer
 from workbench.attention.models.hf.refusals import refused
 from workbench.attention.models.hf.states import INPUTS, StateLayer
 from workbench.errors import ArgumentError
@@ -38,6 +40,8 @@ def serve(model: PreTrainedModel) -> PreTrainedModel:
             module.expand_kv = partial(_latents, module.expand_kv)
         elif type(module).__name__ in INPUTS:
             module.forward = partial(_linear_attention, module, module.forward)
+        elif type(module).__name__ in ROTATIONS:
+            module.forward = partial(_indexer, module, module.forward)
     model.set_attn_implementation(NAME)
     return model
 
@@ -72,6 +76,22 @@ def _linear_attention(
     return forward(hidden_states, cache_params=cache_params, attention_mask=attention_mask, **others)
 
 
+def _indexer(
+    module: torch.nn.Module,
+    forward: Callable[..., torch.Tensor],
+    hidden_states: torch.Tensor,
+    q_resid: torch.Tensor,
+    position_embeddings: tuple[torch.Tensor, torch.Tensor],
+    *others: Any,
+    past_key_values: Any = None,
+) -> torch.Tensor:
+    if isinstance(past_key_values, PagedCache):
+        layer = past_key_values.layers[cast(int, module.layer_idx)]
+        with torch.no_grad():
+            return choose(cast(LatentLayer, layer), module, hidden_states, q_resid, position_embeddings)
+    return forward(hidden_states, q_resid, position_embeddings, *others, past_key_values=past_key_values)
+
+
 def attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -83,12 +103,14 @@ def attention(
     softcap: float | None = None,
     sliding_window: int | None = None,
     s_aux: torch.Tensor | None = None,
+    indices: torch.Tensor | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """Compute attention over a `PagedCache`, as transformers' attention interface requires.
 
     The mask is 2-D or None; see `padding_mask`. ``s_aux`` ``[num_heads]`` are the attention sinks of GPT-OSS: a score
-    per head that enters the denominator of the softmax only.
+    per head that enters the denominator of the softmax only; ``indices`` are the positions that `serve`'s indexers have
+    chosen.
 
     Raises:
         ArgumentError: if the model or the call needs a feature that is not supported; the error names it.
@@ -111,7 +133,7 @@ def attention(
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     sinks = None if s_aux is None else s_aux.detach().float().reshape(-1)
-    rule = ScoreRule(float(scale), softcap, sinks)
+    rule = ScoreRule(float(scale), softcap, sinks, indices)
     with torch.no_grad():
         layer.enter(attention_mask, query.shape[0], query.shape[2])
         return layer.attend(module, query, key, value, rule), None
@@ -125,7 +147,12 @@ def padding_mask(
     attention_mask: torch.Tensor | None = None,
     **others: Any,
 ) -> torch.Tensor | None:
-    """Return the mask for `attention`: True for those of ``kv_length`` columns that are tokens; None if all are."""
+    """Return the mask for `attention`: True for those of ``kv_length`` columns that are tokens; None if all are.
+
+    Models with indexers always take a 4-D mask; what they do with it does not matter, as `serve` has read the mask.
+    """
+    if "indexed_attention" in (getattr(others.get("config"), "layer_types", None) or ()):
+        return torch.ones(batch_size, 1, 1, kv_length, dtype=torch.bool)
     if attention_mask is None or (attention_mask.shape[1] >= kv_length and attention_mask.all()):
         return None
     return attention_mask[:, -kv_length:]

@@ -8,6 +8,7 @@ import torch
 from transformers.cache_utils import CacheLayerMixin
 
 from workbench.attention import mla_decode, paged_attention
+from workbench.attention.cache_formats.layouts import chosen_slots
 from workbench.attention.kvcache import PagedKVCache
 from workbench.attention.models.hf.causal import ScoreRule, causal
 from workbench.attention.models.hf.pool import LayerPool
@@ -138,15 +139,21 @@ class LatentLayer(CacheLayer):
             latents, rotated = self.paged.gather(self.index, row)[0].split([latent_size, value.shape[-1]], -1)
             keys = torch.cat([latents @ key_weight.mT, rotated.expand(num_heads, -1, -1)], -1)
             columns = step.columns_of(row)
-            out[row, new] = causal(query[row, :, new], keys, latents @ value_weight.mT, columns, rule)
+            chosen = None if rule.chosen is None else rule.chosen[row, new]
+            out[row, new] = causal(query[row, :, new], keys, latents @ value_weight.mT, columns, rule, chosen=chosen)
         return out
 
     def _decode(self, query: torch.Tensor, latent_size: int, rule: ScoreRule) -> torch.Tensor:
+        latent_cache, tables, lengths = self.paged.layers[self.index][0], self.step.block_tables, self.step.seq_lens
+        if rule.chosen is not None:
+            positions = rule.chosen[:, 0]
+            latent_cache, pages = self.paged.rows(latent_cache, tables)
+            tables, lengths = chosen_slots(positions, pages, self.paged.block_size), (positions >= 0).sum(1).int()
         return mla_decode(
             query,
-            self.paged.layers[self.index][0],
-            self.step.block_tables,
-            self.step.seq_lens,
+            latent_cache,
+            tables,
+            lengths,
             scale=rule.scale,
             latent_size=latent_size,
             sinks=rule.sinks,

@@ -14,11 +14,13 @@ from workbench.errors import ArgumentError
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
 _POOLED = {"deepseek_v3": LAYER_TYPES[:1], "kimi_linear": (*LAYER_TYPES[:1], "linear_attention")}
-_POOLED["qwen3_next"] = _POOLED["kimi_linear"]
+_POOLED |= {"qwen3_next": _POOLED["kimi_linear"]} | dict.fromkeys(
+    ("deepseek_v32", "glm_moe_dsa"), ("indexed_attention",)
+)
 """Types of layers of the models whose layers lie in a pool of pages."""
 
 _ATTENTION = ("paged_attention", "mla_decode")
-_OPS = (*_ATTENTION, "conv_step", "gated_delta_step")
+_OPS = (*_ATTENTION, "conv_step", "gated_delta_step", "indexer_scores", "top_k_positions")
 
 
 def variants_of(variant: str | Mapping[str, str]) -> dict[str, str]:
@@ -55,7 +57,21 @@ def parts_of(config: Any, dtype: torch.dtype) -> list[LayerParts] | None:
     if config.model_type not in _POOLED:
         return None
     types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
-    return [_state(config, dtype) if kind == "linear_attention" else _tokens(config, dtype) for kind in types]
+    found = [_state(config, dtype) if kind == "linear_attention" else _tokens(config, dtype) for kind in types]
+    return [
+        _with_index_keys(parts, config, dtype) if runs else parts
+        for parts, runs in zip(found, _indexers(config, types), strict=True)
+    ]
+
+
+def _indexers(config: Any, types: list[str]) -> list[bool]:
+    """Return the layers that run an indexer; others of GLM-5 read what the layer before them has chosen."""
+    modes = getattr(config, "indexer_types", None) or ["full"] * len(types)
+    return [kind == "indexed_attention" and mode == "full" for kind, mode in zip(types, modes, strict=True)]
+
+
+def _with_index_keys(latent: LayerParts, config: Any, dtype: torch.dtype) -> LayerParts:
+    return LayerParts("latent", (*latent.parts, ((config.index_head_dim,), dtype)))
 
 
 def _tokens(config: Any, dtype: torch.dtype) -> LayerParts:

@@ -79,7 +79,13 @@ class LayerPool:
                 size = slots[layer.kind] * math.prod(shape) * dtype.itemsize
                 places.append((ends[layer.kind], size))
                 ends[layer.kind] += _aligned(size)
-        self._pages = torch.zeros(num_blocks, _aligned(max(ends.values())), dtype=torch.uint8, device=self.device)
+        blocks_of_latents = [
+            slots[layer.kind] * math.prod(layer.parts[0][0]) * layer.parts[0][1].itemsize
+            for layer in layers
+            if layer.kind == "latent"
+        ]  # `rows` needs pages that lie whole blocks apart
+        size = _aligned(max(ends.values()), math.lcm(_ALIGNMENT, *blocks_of_latents))
+        self._pages = torch.zeros(num_blocks, size, dtype=torch.uint8, device=self.device)
         views = iter(places)
         self.layers = [
             tuple(
@@ -121,6 +127,16 @@ class LayerPool:
         table = self.manager.block_table(seq)
         return tuple(part[table].flatten(0, 1)[: self.manager.num_tokens(seq)] for part in self.layers[layer])
 
+    def rows(self, latents: torch.Tensor, block_tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """View the latents of a layer as pages of one token, and count the blocks of the tables in such pages.
+
+        Returns:
+            ``[num_pages, 1, row_size]``, and the tables that `chosen_slots` needs to find tokens there.
+        """
+        blocks, row = latents.stride(0) // (self.block_size * latents.shape[2]), latents.shape[2]
+        pages = ((len(latents) - 1) * blocks + 1) * self.block_size
+        return latents.as_strided((pages, 1, row), (row, row, 1)), block_tables * blocks
+
     def attention_options(self, layer: int) -> dict[str, Any]:
         """Return the keyword arguments with which `paged_attention` reads the keys and values of one layer."""
         return {"layout": "nhd"}
@@ -153,5 +169,5 @@ class LayerPool:
         return self._pages[:, start : start + size].view(dtype).unflatten(1, shape)
 
 
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+def _aligned(size: int, unit: int = _ALIGNMENT) -> int:
+    return -(-size // unit) * unit
