@@ -31,8 +31,9 @@ CALLED_BY_OTHERS = {
     ),
     "Inductor": ("get_compute_capability", "raise_if_triton_unavailable", "supports_target"),
     "transformers": (
-        "batch_repeat_interleave", "batch_select_indices", "crop", "get_mask_sizes", "get_max_length",
-        "is_sliding", "lazy_initialization", "reorder_cache",
+        "batch_repeat_interleave", "batch_select_indices", "crop", "get_conv_state", "get_mask_sizes", "get_max_length",
+        "get_recurrent_state", "is_recording_past", "is_sliding", "lazy_initialization", "reorder_cache",
+        "update_conv_state", "update_indexer", "update_recurrent_state",
     ),
     "Kernel Tuner": ("get_device_info", "get_environment"),
     "pytest": ("pytest_*",),

@@ -21,13 +21,11 @@ _OPERATORS = PACKAGE / "driver" / "torch_device" / "compositions.py"
 
 PRESCRIBED = {
     "workbench.driver.triton.launcher.Launcher.__call__": "Triton calls it",
-    "workbench.attention.models.hf.attention": "transformers calls it",
     "workbench.attention.ops.causal_attention.api._gradients": "torch's op calls it with all of its own arguments",
     "workbench.attention.ops.paged_attention.reference.reference": "it takes the arguments of the public op",
     "workbench.attention.ops.paged_attention.reference.attend": "it takes the features of the public op",
     "workbench.attention.ops.paged_prefill.reference.reference": "it takes the arguments of the public op",
     "workbench.attention.ops.paged_prefill.reference.attend": "it takes the features of the public op",
-    "workbench.attention.models.hf.PagedCache.__init__": "users import the module: its room does without transformers",
 }
 """Functions whose parameters somebody else prescribes, or users pass, where no rule shows it; with the reason."""
 
