@@ -368,7 +368,7 @@ class Machine:
         self._records.wrote(report)
         if watch is not None:
             compiled = self._modules[launch.module].compiled(kernel.name)
-            found = [replace(finding, message=finding.message + self._freed(finding)) for finding in report.findings]
+            found = [replace(finding, message=finding.message + self._note(finding)) for finding in report.findings]
             notes = said_by_ptxas(compiled) if watch.checks and watch.is_new(compiled) else ()
             watch.keep(compiled, report, notes, model=device_model(self._facts.key), findings=found)
         launch.found = next((_FAULT_CODES[one.kind] for one in report.findings if one.kind in _FAULT_CODES), 0)
