@@ -1,5 +1,5 @@
-// For this package's cuBLAS and cuRAND, which compute on the host: their calls run in the order of
-// a stream, are captured into graphs, and touch no byte outside an allocation.
+// For this package's cuBLAS, cuRAND and NCCL, which compute on the host: their calls run in the
+// order of a stream, are captured into graphs, and touch no byte outside an allocation.
 #pragma once
 #include "abi.hpp"
 
