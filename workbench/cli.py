@@ -18,7 +18,7 @@ _PLACES = {
     "compare": "workbench.comparison.commands:compare",
     "compare-code": "workbench.comparison.code_commands:compare_code",
     "completion": "workbench.cli:completion",
-    "debug": "workbench.ops.debug_commands:debug",
+    "debug": "workbench.ui.debug_commands:debug",
     "diff": "workbench.analysis.difference.commands:diff",
     "doctor": "workbench.cli:doctor",
     "export": "workbench.tuning.commands:export",
