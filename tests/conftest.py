@@ -61,6 +61,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say how long the run takes, where that is more than a moment."""
+    if hasattr(config, "workerinput") or IN_CHILD or config.option.collectonly:
+        return None
+    paths = [config.invocation_params.dir / one.split("::")[0] for one in config.args]
+    workers = getattr(config.option, "numprocesses", None) or 1
+    seconds = durations.expected(_recorded(), paths, config.rootpath, workers)
+    if seconds < durations.LONG:
+        return None
+    return f"expected: about {seconds * durations.pace() / 60:.0f} minutes on this machine, less with -k or -m"
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
     """Collect once: the workers are forks of the process that did."""
