@@ -259,7 +259,7 @@ def test_how_a_trace_reads(module):
     assert re.search(r"text-align:right;white-space:nowrap[^>]*>16\.0/16\.0<", page), "numbers do not"
     folded = page.split("<details><summary>machine code by line</summary>")[1]
     assert "1 LDG.128, 1 STS.128" in folded
-    assert "lanes 32, used 100%" in page
+    assert "In each line all 32 lanes are active and all bytes that move are used." in page
     assert "Instructions are those of the PTX" in page
     assert "&lt;" not in trace(module, "copy", 1, 128, 128)._repr_html_()
     summary = str(found.summary())
