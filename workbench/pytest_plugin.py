@@ -12,6 +12,7 @@ import functools
 import gc
 import importlib.util
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -196,6 +197,7 @@ class SimulatedGpu:
             self._kernels[row.kernel.label] += row.report.instructions
         self._write_page(item, report, own)
         if texts:
+            texts.append(f"To stop inside: workbench run --debug-on-finding -m pytest -s {shlex.quote(item.nodeid)}")
             report.sections.append((_SECTION, "\n".join(texts)))
             if item.get_closest_marker(_MARK) is not None:
                 return

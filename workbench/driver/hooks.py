@@ -155,6 +155,7 @@ _DEED = ctypes.CFUNCTYPE(None, ctypes.c_char_p, _pointer, _u32, ctypes.POINTER(_
 _UNORDERED = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookUnordered), *_ANSWER)
 _HOST_ACCESS = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookHostAccess), *_ANSWER)
 _PLACE = ctypes.CFUNCTYPE(None, _pointer, _u64, *_ANSWER)
+_GONE = ctypes.CFUNCTYPE(None, _u32, _u32, ctypes.c_char_p, *_ANSWER)
 _UNLOAD = ctypes.CFUNCTYPE(None, _u64)
 _INTERRUPT = ctypes.CFUNCTYPE(None)
 
@@ -179,6 +180,7 @@ class Hooks(ctypes.Structure):
         ("unordered", _UNORDERED),
         ("host_access", _HOST_ACCESS),
         ("place", _PLACE),
+        ("gone", _GONE),
         ("unload", _UNLOAD),
         ("fetched", _FETCHED),
         ("interrupt", _INTERRUPT),
@@ -240,6 +242,8 @@ class Machine:
         refusals = Refusals()
         watch = watched()
         self._follow_writes(watch is not None and watch.checks)
+        if watch is not None and watch.late:
+            library.workbench_driver_run_late(_u64(watch.first_schedule))
         library.workbench_driver_describe.argtypes = [_u64, ctypes.c_char_p, _u64]
         self.hooks = Hooks(
             _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),
@@ -248,7 +252,8 @@ class Machine:
             _REFUSED(_guarded(refusals.refused)), _ORIGIN(_guarded(self._records.origin)),
             _HOST_READ(_guarded(self._host_read)), _DEED(_guarded(self._order.deed)),
             _UNORDERED(_guarded(self._order.unordered)), _HOST_ACCESS(_guarded(self._order.host_access)),
-            _PLACE(_guarded(write_place)), _UNLOAD(self._unload), _FETCHED(refusals.fetched),
+            _PLACE(_guarded(write_place)), _GONE(_guarded(self._order.gone)), _UNLOAD(self._unload),
+            _FETCHED(refusals.fetched),
             ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 
@@ -363,7 +368,7 @@ class Machine:
         self._records.wrote(report)
         if watch is not None:
             compiled = self._modules[launch.module].compiled(kernel.name)
-            found = [replace(finding, message=finding.message + self._freed(finding)) for finding in report.findings]
+            found = [replace(finding, message=finding.message + self._note(finding)) for finding in report.findings]
             notes = said_by_ptxas(compiled) if watch.checks and watch.is_new(compiled) else ()
             watch.keep(compiled, report, notes, model=device_model(self._facts.key), findings=found)
         launch.found = next((_FAULT_CODES[one.kind] for one in report.findings if one.kind in _FAULT_CODES), 0)

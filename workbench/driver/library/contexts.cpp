@@ -55,6 +55,7 @@ std::shared_ptr<Context> create_context(unsigned flags, CUdevice device) {
 // Destroys a context and everything that belongs to it.
 void destroy_context(const std::shared_ptr<Context>& context) {
   State& all = state();
+  forget_late(*context);
   std::vector<u64> modules;
   for (const auto& [handle, module] : all.modules)
     if (module->context == context.get()) modules.push_back(handle);
@@ -217,6 +218,7 @@ CU_API cuCtxSynchronize() {
   return entry([&](Call& call) {
     outside_captures("cuCtxSynchronize");
     const std::shared_ptr<Context> context = call.context();
+    catch_up(call, *context);
     settle_all(call, *context);
     synchronise(*context);
     order_synchronise(*context);
@@ -341,6 +343,7 @@ CU_API cuCtxSynchronize_v2(CUcontext handle) {
     std::shared_ptr<Context> found;
     outside_captures("cuCtxSynchronize");
     const std::shared_ptr<Context> context = context_or_current(call, handle, found);
+    catch_up(call, *context);
     settle_all(call, *context);
     synchronise(*context);
     order_synchronise(*context);

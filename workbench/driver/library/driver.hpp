@@ -1,8 +1,9 @@
 // The state of the simulated driver, and the frame in which every entry point runs.
 //
-// Every operation has run when the client's call returns. That is one of the orders that streams
-// and events allow, so results are those of a GPU, only without overlap. Time is simulated: every
-// stream has a clock, which operations advance by their predicted time.
+// Every operation has run when the client's call returns, unless it is put off (late.hpp). That is
+// one of the orders that streams and events allow, so results are those of a GPU, only without
+// overlap. Time is simulated: every stream has a clock, which operations advance by their predicted
+// time.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -18,6 +19,7 @@
 
 #include "activities.hpp"
 #include "hooks.hpp"
+#include "late.hpp"
 #include "order.hpp"
 
 namespace workbench::driver {
@@ -87,6 +89,8 @@ struct Event {
   std::vector<u64> last = {};
   OrderClock order = {};
   Pendings pending = {};
+  LatePlace late = {};
+  int refused_queries = 0;  // of an allocator, while the event was pending
 };
 
 struct Module {
@@ -103,9 +107,6 @@ struct Function {
 };
 
 class Call;
-// Runs an operation on a stream.
-using Operation = std::function<void(Call&, CUstream)>;
-
 struct Graph;
 
 // Parameters of a graph's nodes, by their kinds.
@@ -502,7 +503,8 @@ void outside_captures(const char* what);
 // The work of nodes that a client adds to a graph without a capture.
 NodeWork kernel_work(Call& call, const CUDA_KERNEL_NODE_PARAMS& given);
 NodeWork kernel_work(std::shared_ptr<const KernelNode> node);
-NodeWork copy_work(const CUDA_MEMCPY3D& given);
+// `recorded`: the operation's number, for findings.
+NodeWork copy_work(const CUDA_MEMCPY3D& given, u32 recorded);
 NodeWork fill_work(const CUDA_MEMSET_NODE_PARAMS& given);
 NodeWork host_work(CUhostFn function, void* data);
 NodeWork record_work(CUevent event);

@@ -34,7 +34,9 @@ MakeWork kernel(const Params* params) {
 }
 
 MakeWork copy_of(const CUDA_MEMCPY3D* params) {
-  return [params](Call&) { return copy_work(needed(params, "params")); };
+  return [params](Call& call) {
+    return copy_work(needed(params, "params"), order_recorded(call, "a copy"));
+  };
 }
 
 MakeWork fill_of(const CUDA_MEMSET_NODE_PARAMS* params) {

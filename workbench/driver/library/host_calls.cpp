@@ -111,7 +111,9 @@ HOST_API CUresult workbench_driver_host_call(CUstream stream, const char* name, 
     auto what = std::make_shared<HostCall>(HostCall{name, shape, body, nullptr});
     what->data = std::shared_ptr<void>(std::move(until_taken));
     const Operation operation = [what](Call& made, CUstream on) { run(made, *what, on); };
-    if (!captured(call, stream, CU_GRAPH_NODE_TYPE_HOST, {operation})) operation(call, stream);
+    if (!captured(call, stream, CU_GRAPH_NODE_TYPE_HOST, {operation}) &&
+        !put_off(call, stream, operation))
+      operation(call, stream);
   });
 }
 

@@ -277,8 +277,10 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
       made->rows.push_back({begin, size, allocation->host + offset,
                             written ? written + offset / 32 : nullptr, allocation->on_host()});
     };
-    if (!allocation->blocks) add(address, allocation->size);
-    if (allocation->blocks) {
+    // What is put off may run when a block is free again.
+    const bool whole = !allocation->blocks || late_is_on();
+    if (whole) add(address, allocation->size);
+    if (!whole) {
       for (const auto& [begin, part] : allocation->blocks->live) add(begin, part.bytes);
     }
     made->held.push_back(allocation);
@@ -375,8 +377,9 @@ CU_API cuMemAllocManaged(CUdeviceptr* out, std::size_t bytes, unsigned flags) {
 
 CU_API cuMemFree_v2(CUdeviceptr address) {
   return entry([&](Call& call) {
-    call.even_failed_context();
+    Context& context = *call.even_failed_context();
     outside_captures("freeing memory");
+    run_late(call, context);
     if (address)
       release(address, [](const Allocation& one) { return one.counts(); }, "cuMemAlloc's");
   });
@@ -398,7 +401,7 @@ CU_API cuMemAllocHost_v2(void** out, std::size_t bytes) { return cuMemHostAlloc(
 
 CU_API cuMemFreeHost(void* pointer) {
   return entry([&](Call& call) {
-    call.even_failed_context();
+    run_late(call, *call.even_failed_context());
     release(
         reinterpret_cast<u64>(pointer),
         [](const Allocation& one) { return one.where == Where::pinned; }, "cuMemHostAlloc's");
@@ -424,7 +427,7 @@ CU_API cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned flags) {
 
 CU_API cuMemHostUnregister(void* pointer) {
   return entry([&](Call& call) {
-    call.even_failed_context();
+    run_late(call, *call.even_failed_context());
     const auto found = state().allocations.find(reinterpret_cast<u64>(pointer));
     if (found == state().allocations.end() || found->second->where != Where::registered) {
       throw Refused{CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "no registered memory begins there"};

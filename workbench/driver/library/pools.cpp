@@ -1,5 +1,5 @@
-// Stream-ordered memory (CUDA 11.2): pools, and allocations from them. Work runs when it is
-// enqueued, so an allocation exists and is freed at once.
+// Stream-ordered memory (CUDA 11.2): pools, and allocations from them. An allocation exists at
+// once, and is freed when work runs: as it is enqueued, unless it is put off.
 #include <algorithm>
 #include <cstring>
 
@@ -92,10 +92,13 @@ CU_API cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     const auto found = find_allocation(address, 0);
     if (!found || found->address != address || !(found->pool || found->counts()))
       throw Refused{CUDA_ERROR_INVALID_VALUE, describe_address(address, 1)};
-    Step step(call, *call.even_failed_context(), stream, "a free");
-    step.writes(address, found->size);
-    step.end();
-    drop_allocation(address);
+    const Operation run = [address, bytes = found->size](Call& inner, CUstream on) {
+      Step step(inner, *inner.even_failed_context(), on, "a free");
+      step.writes(address, bytes);
+      step.end();
+      drop_allocation(address);
+    };
+    if (!put_off(call, stream, run)) run(call, stream);
   });
 }
 

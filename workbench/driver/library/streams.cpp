@@ -9,6 +9,8 @@ namespace workbench::driver {
 namespace {
 
 constexpr int kGreatestPriority = -5;
+// A program may wait until its allocator hands out memory again.
+constexpr int kMostRefusedQueries = 100;
 
 // Handles of default streams, in addition to null.
 enum : u64 { kLegacy = 1, kPerThread = 2 };
@@ -71,8 +73,24 @@ void record(Context& context, Event& event, CUstream stream) {
   event.recorded = true;
   event.pending = pending_before(context, stream);
   order_record(context, event.order, stream);
+}
+
+// Records an event now, or when the stream comes to it.
+void give_record(Call& call, const std::shared_ptr<Event>& event, CUstream stream) {
+  const std::shared_ptr<Context> held = context_of(call, stream);
+  Context& context = *held;
   // From here on times may be queried; before that no launch pays for the statistics.
-  if (!(event.flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
+  if (!(event->flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
+  const Operation run = [event](Call& inner, CUstream on) {
+    event->time = ready(*inner.context(), on);
+    event->pending = pending_before(*inner.context(), on);
+  };
+  if (!put_off(call, stream, run)) return record(context, *event, stream);
+  event->capture = nullptr;
+  event->recorded = true;
+  event->pending.clear();
+  event->late = late_place(context, stream);
+  event->refused_queries = 0;
 }
 
 void wait(Context& context, const Event& event, CUstream stream) {
@@ -143,7 +161,9 @@ void advance(Context& context, CUstream stream, double seconds) {
 NodeWork record_work(CUevent handle) {
   const EventNode node{reinterpret_cast<u64>(handle), find_handle(state().events, handle, "event")};
   const Operation run = [node](Call& call, CUstream stream) {
-    record(*call.context(), *node.event, stream);
+    Context& context = *call.context();
+    if (!(node.event->flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
+    record(context, *node.event, stream);
   };
   return {run, node};
 }
@@ -224,9 +244,11 @@ CU_API cuStreamGetDevice(CUstream handle, CUdevice* device) {
   });
 }
 
+// What the stream was given still runs.
 CU_API cuStreamDestroy_v2(CUstream handle) {
   return entry([&](Call& call) {
     const auto found = find_handle(state().streams, handle, "stream");
+    if (is_late()) catch_up(call, late_place(*found->context, handle));
     settle(call, Pendings(found->pending));
     std::erase_if(found->context->stream_attributes, [&](const auto& item) {
       return item.first.first == reinterpret_cast<u64>(handle);
@@ -240,6 +262,7 @@ CU_API cuStreamSynchronize(CUstream handle) {
     const std::shared_ptr<Context> held = context_of(call, handle);
     Context& context = *held;
     if (capture_of(context, handle)) outside_captures("cuStreamSynchronize");
+    catch_up(call, handle);
     settle(call, context, handle);
     context.host_clock = ready(context, handle);
     order_synchronise(context, handle);
@@ -250,6 +273,7 @@ CU_API cuStreamQuery(CUstream handle) {
   return entry([&](Call& call) {
     const std::shared_ptr<Context> context = context_of(call, handle);
     if (capture_of(*context, handle)) outside_captures("cuStreamQuery");
+    catch_up(call, handle);
     need_ended(call, pending_before(*context, handle));
     order_synchronise(*context, handle);
   });
@@ -286,6 +310,7 @@ CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) 
     if (capture)
       throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                     "a captured stream cannot wait for work outside of the capture"};
+    follow_late(call, handle, event.late);
     wait(context, event, handle);
   });
 }
@@ -330,7 +355,7 @@ CU_API cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags) {
       event.seen = own_stream(context, stream).seen, event.last = own_stream(context, stream).last;
       return;
     }
-    record(context, event, stream);
+    give_record(call, find_handle(state().events, handle, "event"), stream);
   });
 }
 
@@ -344,6 +369,7 @@ CU_API cuEventSynchronize(CUevent handle) {
     const auto event = find_handle(state().events, handle, "event");
     not_captured(*event);
     if (!event->recorded) return;
+    catch_up(call, event->late);
     settle(call, Pendings(event->pending));
     event->context->host_clock = std::max(event->context->host_clock, event->time);
     order_host(event->order);
@@ -358,6 +384,10 @@ workbench_driver_query_event(CUevent handle, const void* caller) {
     const auto event = find_handle(state().events, handle, "event");
     not_captured(*event);
     if (!event->recorded) return;
+    if (is_late() && is_pending(event->late) && an_allocator_asks(caller) &&
+        ++event->refused_queries < kMostRefusedQueries)
+      throw Refused{CUDA_ERROR_NOT_READY, "what is before the event has not run"};
+    catch_up(call, event->late);
     need_ended(call, Pendings(event->pending));
     order_query(event->order, caller);
   });
@@ -378,6 +408,7 @@ CU_API cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
         throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event was made without timing"};
       if (!event->recorded)
         throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event was never recorded"};
+      catch_up(call, event->late);
     }
     needed(milliseconds, "milliseconds") = static_cast<float>(1e3 * (last.time - first.time));
   });
