@@ -13,12 +13,15 @@ from workbench.errors import WorkbenchError
 
 _LAZY = {
     "doctor": "workbench.doctor",
+    "fresh_notebook": "workbench.ui.notebooks",
     "variants": "workbench.ops",
     "compile": "workbench.ops",
     "compare": "workbench.comparison.compare",
     "compare_code": "workbench.comparison.code_comparison",
     "occupancy": "workbench.comparison.occupancy",
     "trace": "workbench.ops.tracing",
+    "debug": "workbench.ops.debugging",
+    "debug_kernel": "workbench.launch.debug",
     "diff": "workbench.analysis.difference",
     "trace_kernel": "workbench.launch",
     "tune": "workbench.tuning",
@@ -63,8 +66,10 @@ if TYPE_CHECKING:
     from workbench.launch import load_cuda as load_cuda
     from workbench.launch import load_ptx as load_ptx
     from workbench.launch import trace_kernel as trace_kernel
+    from workbench.launch.debug import debug_kernel as debug_kernel
     from workbench.ops import compile as compile
     from workbench.ops import variants as variants
+    from workbench.ops.debugging import debug as debug
     from workbench.ops.declared import full as full
     from workbench.ops.declared import rand as rand
     from workbench.ops.declared import randint as randint
@@ -75,6 +80,7 @@ if TYPE_CHECKING:
     from workbench.proof import prove as prove
     from workbench.ptx.tensor_map import TensorMap as TensorMap
     from workbench.tuning.tuner import tune as tune
+    from workbench.ui.notebooks import fresh_notebook as fresh_notebook
 
 
 __getattr__, __dir__ = lazily(__name__, _LAZY)
@@ -82,8 +88,10 @@ hand_in("sweep_sizes", _LAZY["sweep_sizes"])
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """``%load_ext workbench``: the magics ``%%cuda``, ``%workbench`` and ``%%workbench``."""
+    """``%load_ext workbench``: the magics ``%%cuda`` and ``%workbench``, and figures in the reader's theme."""
+    from workbench.ui.figures import show_as_vectors
     from workbench.ui.magics import CudaMagics
     from workbench.ui.run_magics import RunMagics
 
     shell.register_magics(CudaMagics, RunMagics)
+    show_as_vectors()

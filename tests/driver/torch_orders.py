@@ -14,9 +14,10 @@ ordered_pairs.watch_all()
 
 import workbench as wb  # noqa: E402
 
-wb.simulated_gpu(force=True, memory_bytes=1 << 30)
+wb.simulated_gpu(force=True, devices=2, memory_bytes=1 << 30)
 
 import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
@@ -57,6 +58,32 @@ def side_before_main(fixed: bool) -> Result:
     with torch.cuda.stream(side):
         y.copy_(x)  # second: side_before_main
     return y
+
+
+def between_devices(fixed: bool) -> Result:
+    """Copy to another device beside the stream that writes the source."""
+    x, side = torch.zeros(N, device="cuda:0"), torch.cuda.Stream(0)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        x.fill_(1)  # first: between_devices
+    if fixed:
+        torch.cuda.current_stream(0).wait_stream(side)
+    y = x.to("cuda:1", non_blocking=True)  # second: between_devices
+    y.add_(1)
+    y.to("cuda:0").add_(1)
+    return y
+
+
+def async_collective(fixed: bool) -> Result:
+    """Use the result of a collective whose end the stream does not wait for."""
+    if not dist.is_initialized():
+        dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+    x = torch.zeros(N, device="cuda")
+    work = dist.all_reduce(x, async_op=True)  # first: async_collective
+    if fixed:
+        work.wait()
+    x.add_(1)  # second: async_collective
+    return x
 
 
 def main_before_side(fixed: bool) -> Result:
@@ -259,9 +286,9 @@ def training(_: bool) -> Result:
 
 
 PAIRS: list[Callable[[bool], Result]] = [
-    default_stream, side_before_main, main_before_side, halves, columns, workspace, record_stream, pinned_reuse,
-    early_read, numpy_view, graph_input, graph_branches, captured_input, queried_event, chosen_rows, kept_pinned,
-    training,
+    default_stream, side_before_main, between_devices, async_collective, main_before_side, halves, columns, workspace,
+    record_stream, pinned_reuse, early_read, numpy_view, graph_input, graph_branches, captured_input, queried_event,
+    chosen_rows, kept_pinned, training,
 ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workbench.ptx import PtxKernel
 
 ACCESS_BYTES = 24
+_MOST_DEVICES = 16  # numbers below are those of the devices' default streams
 UNORDERED, REUSED, HOST_ACCESS = "unordered accesses", "memory reused too early", "host access too early"
 GONE = "memory of a graph is gone"
 _u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
@@ -192,4 +193,6 @@ def _does(side: HookSide) -> str:
 
 
 def _stream(number: int) -> str:
-    return f"stream {number:#x}" if number else "the default stream"
+    if number < _MOST_DEVICES:
+        return f"the default stream of device {number}" if number else "the default stream"
+    return f"stream {number:#x}"

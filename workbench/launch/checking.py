@@ -144,7 +144,7 @@ def check_kernel(
     call = KernelCall(kernel, grid, block, args, kwargs, shared_bytes, arch)
     if is_jit(kernel):
         return run_call(call, options, both_orders=True).check
-    compiled, launch = _bound(call, options)
+    compiled, launch = bound_call(call, options)
     notes = notes_on(launch.names, launch.values, kernel.macros.values() if isinstance(kernel, Kernel) else ())
     report, notes = run(compiled, launch, both_orders=True, unwritten=uninitialised, notes=notes)
     return CheckReport(compiled.label, tuple(report.findings), report, notes)
@@ -165,6 +165,7 @@ def trace_kernel(
     seconds_limit: float | None = 60.0,
     checks: bool = False,
     fmad: bool = True,
+    numerics: bool = False,
 ) -> Trace:
     """Run ``kernel`` once in the PTX machine and attribute its instructions and memory accesses to source lines.
 
@@ -174,7 +175,8 @@ def trace_kernel(
     ``cluster`` (blocks along x, y, z that run together) describe the launch; a kernel of Triton has its own ``block``.
     ``record_block`` (x, y, z) records the requests and waits of that block one by one, in ``trace.recording``.
     ``checks`` adds the checks of `check_kernel` for a single run, in ``trace.report.findings``, and ``fmad`` is that of
-    `check_kernel`.
+    `check_kernel`. ``numerics`` says for each line where infinities and NaN were born, and what conversions lost, in
+    ``trace.numerics``.
 
     A ``@triton.jit`` function, also an autotuned one, is traced as its call ``kernel[grid](*args, **kwargs)``. Then
     ``grid`` is a tuple or a function of the constants, ``kwargs`` holds constants and options, ``arch`` is the
@@ -185,12 +187,12 @@ def trace_kernel(
     """
     options = LaunchOptions(
         cluster=cluster, statistics=True, checks=checks, seconds_limit=seconds_limit, record_block=record_block,
-        fmad=fmad,
+        fmad=fmad, numerics=numerics,
     )  # fmt: skip
     call = KernelCall(kernel, grid, block, args, kwargs, shared_bytes, arch)
     if is_jit(kernel):
         return run_call(call, options).trace
-    compiled, launch = _bound(call, options)
+    compiled, launch = bound_call(call, options)
     report, _ = run(compiled, launch)
     return trace_of(compiled, report, shared_bytes)
 
@@ -208,12 +210,12 @@ def run_on_elements(
     call = KernelCall(kernel, grid, block, args, kwargs)
     if is_jit(kernel):
         return run_call(call, options).kernel
-    compiled, launch = _bound(call, options)
+    compiled, launch = bound_call(call, options)
     run(compiled, launch)
     return compiled
 
 
-def _bound(call: KernelCall, options: LaunchOptions) -> tuple[CompiledKernel, MachineLaunch]:
+def bound_call(call: KernelCall, options: LaunchOptions) -> tuple[CompiledKernel, MachineLaunch]:
     """Return the compiled kernel and its launch on the PTX machine, ready to run."""
     compiled, signature = kernel_to_launch(call.kernel, call.kwargs, call.arch)
     block = compiled.threads_per_block if call.block is None else call.block
@@ -235,5 +237,5 @@ def _footprint_of(after: Sequence[Any]) -> Any:
         )  # fmt: skip
     kernel, grid, block, args = after[:4]
     call = KernelCall(kernel, grid, block, args, shared_bytes=after[4] if len(after) == 5 else 0)
-    _, launch = _bound(call, LaunchOptions(checks=True))
+    _, launch = bound_call(call, LaunchOptions(checks=True))
     return launch.run().footprint

@@ -46,6 +46,7 @@ _LIMIT = (
     metavar="S",
     help="The first of the --schedules, or what --late runs earlier (default: 0, with --late nothing).",
 )
+@click.option("--debug-on-finding", is_flag=True, help="Like --check; stop inside the launch, and read commands.")
 @click.option("--trace", "page", metavar="FILE.html", help="Write a page with every launch, line by line.")
 @click.option("--arch", help=f"{MACHINE_ARCHS_TEXT}: compile for this (default: the model's).")
 @click.option(
@@ -75,6 +76,8 @@ _LIMIT = (
     metavar="OTHER.py",
     help="Run both on elements of a ring, and say whether they are the same computation (docs/EXACT.md; repeatable).",
 )
+@click.option("--numerics", is_flag=True, help="Say where infinities and NaN were born, and what conversions lost.")
+@click.option("--errors", is_flag=True, help="Like --numerics; also say which line loses digits, against float64.")
 @click.option("--simulated", "force", is_flag=True, help="Simulate the devices even if there is a GPU.")
 @click.option("--nvcc", default="", metavar="WORDS", help="Options and more files for nvcc: '-I include -DN=8 b.cu'.")
 def run(

@@ -31,6 +31,9 @@ class DeviceOptions:
     * ``late``: run copies and launches as late as the order of streams allows; without ``check``.
     * ``prove``: keep what proofs need of the launches.
     * ``exact``: compute on elements of a ring in place of floats, and keep the launches.
+    * ``numerics``: follow infinities and NaN to their birth, count what conversions lose, and report both.
+    * ``errors``: the same, and compare each float with float64; implies ``numerics``.
+    * ``debug_on_finding``: stop a launch at its first finding and read commands; implies ``check``.
     * ``force``: simulate even if there is a real GPU.
     """
 
@@ -52,10 +55,14 @@ class DeviceOptions:
     late: bool = False
     prove: bool = False
     exact: bool = False
+    numerics: bool = False
+    errors: bool = False
+    debug_on_finding: bool = False
     force: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "check", self.check or self.strict or self.schedules > 0)
+        object.__setattr__(self, "check", self.check or self.strict or self.schedules > 0 or self.debug_on_finding)
+        object.__setattr__(self, "numerics", self.numerics or self.errors)
 
     @property
     def model_key(self) -> str:
@@ -85,9 +92,8 @@ class DeviceOptions:
 
     def asks_for_simulation(self) -> bool:
         """Return True if an option is set that a real GPU cannot serve."""
-        return any(
-            (self.arch, self.model, self.check, self.trace, self.seconds_limit, self.inductor, self.prove, self.late)
-        )
+        chosen = self.arch, self.model, self.check, self.trace, self.seconds_limit, self.inductor, self.prove
+        return any((*chosen, self.late, self.numerics))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options of a child process, ready for JSON: without ``inductor``."""

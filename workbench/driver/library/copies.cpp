@@ -50,7 +50,9 @@ Side side(unsigned type, u64 address, u64 bytes) {
 double seconds(const Side& to, const Side& from, u64 bytes) {
   const HookDevice& device = state().device;
   const double moved = static_cast<double>(bytes);
-  if (to.on_host != from.on_host)
+  const bool between_devices =
+      to.held && from.held && to.held->context->device != from.held->context->device;
+  if (to.on_host != from.on_host || between_devices)
     return device.operation_seconds + moved / device.host_bytes_per_second;
   return device.operation_seconds + 2 * moved / device.device_bytes_per_second;
 }
@@ -201,8 +203,8 @@ bool put_off_copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 
 
 void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, const Shape& shape,
           CUstream stream, bool waits) {
-  const std::shared_ptr<Context> context = call.context();
-  check_stream(*context, stream);
+  const std::shared_ptr<Context> context = context_of(call, stream);
+  settle(call, *context, stream);
   if (waits) outside_captures("a copy that waits");
   if (capture_of(*context, stream)) {
     captured(call, stream, CU_GRAPH_NODE_TYPE_MEMCPY,
@@ -313,8 +315,8 @@ CUresult copy_3d(const CUDA_MEMCPY3D* given, CUstream stream, bool waits) {
 template <class T>
 void fill_rows(Call& call, CUdeviceptr to, u64 row_bytes, T value, u64 count, u64 height,
                CUstream stream) {
-  const std::shared_ptr<Context> context = call.context();
-  check_stream(*context, stream);
+  const std::shared_ptr<Context> context = context_of(call, stream);
+  settle(call, *context, stream);
   if (capture_of(*context, stream)) {
     captured(call, stream, CU_GRAPH_NODE_TYPE_MEMSET,
              fill_work({to, row_bytes, value, sizeof(T), count, height}));
@@ -422,15 +424,6 @@ CU_API cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t n, CUstream 
 }
 CU_API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n, CUstream s) {
   return copy_bytes(kDevice, to, kDevice, from, n, s, false);
-}
-
-// Contexts of one device see each other's memory.
-CU_API cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, std::size_t n) {
-  return cuMemcpyDtoD_v2(to, from, n);
-}
-CU_API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, std::size_t n,
-                         CUstream s) {
-  return cuMemcpyDtoDAsync_v2(to, from, n, s);
 }
 
 CU_API cuMemcpy2D_v2(const CUDA_MEMCPY2D* c) { return copy_2d(c, kBlocking, true); }

@@ -351,7 +351,7 @@ CU_API cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
 
 CU_API cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* data, unsigned flags) {
   return entry([&](Call& call) {
-    check_stream(*call.context(), stream);
+    settle(call, *call.context(), stream);
     if (!function || flags)
       throw Refused{CUDA_ERROR_INVALID_VALUE, "a callback takes a function, and 0 as flags"};
     if (capture_of(*call.context(), stream))

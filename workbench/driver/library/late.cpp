@@ -116,6 +116,13 @@ std::shared_ptr<LateQueue> queue_of(Context& context, CUstream handle) {
   return found = std::make_shared<LateQueue>(LateQueue{&context, number, blocking});
 }
 
+// The context of a stream, also one that has failed.
+std::shared_ptr<Context> even_failed_context_of(Call& call, CUstream handle) {
+  const auto found = state().streams.find(reinterpret_cast<u64>(handle));
+  if (found == state().streams.end()) return call.even_failed_context();
+  return find_context(reinterpret_cast<CUcontext>(found->second->context->handle));
+}
+
 LatePlace end_of(const std::shared_ptr<LateQueue>& queue) {
   return {queue, queue->items.empty() ? 0 : queue->items.back().number};
 }
@@ -132,7 +139,7 @@ std::vector<LatePlace> waited_for(const LateQueue& queue) {
 }
 
 void add(Call& call, CUstream stream, const Operation& run, std::vector<LatePlace> after) {
-  const auto queue = queue_of(*call.context(), stream);
+  const auto queue = queue_of(*context_of(call, stream), stream);
   for (LatePlace& one : waited_for(*queue)) after.push_back(std::move(one));
   queue->items.push_back({++late().numbers, run, std::move(after)});
 }
@@ -144,6 +151,7 @@ void run(std::unique_lock<std::mutex>& lock, Context& context, CUstream stream,
   context_stack().push_back(handle);
   try {
     Call call(lock);
+    settle(call, context, stream);  // collectives that are before it
     operation(call, stream);
   } catch (const Refused& refused) {
     // The call that enqueued it has returned, so a later one reports the failure.
@@ -208,7 +216,7 @@ bool put_off(Call& call, CUstream stream, const Operation& operation) {
   add(call, stream, operation, {});
   if (!late().chooses) return true;
   const Turn turn(call);
-  const std::shared_ptr<Context> context = call.context();
+  const std::shared_ptr<Context> context = context_of(call, stream);
   for (auto queues = pending(*context); !queues.empty() && (*late().chooses)() % 2;
        queues = pending(*context))
     run_some(call, queues);
@@ -239,7 +247,7 @@ void catch_up(Call& call, LatePlace place) {
 
 void catch_up(Call& call, CUstream stream) {
   if (!is_late()) return;
-  const std::shared_ptr<Context> context = call.even_failed_context();
+  const std::shared_ptr<Context> context = even_failed_context_of(call, stream);
   const auto queue = queue_of(*context, stream);
   {
     const Turn turn(call);

@@ -268,7 +268,7 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
   const auto made = std::make_shared<Snapshot>();
   made->generation = all.generation;
   for (const auto& [address, allocation] : all.allocations) {
-    if (allocation->context != context && !allocation->on_host()) continue;
+    if (!may_access(*context, *allocation)) continue;
     u32* written = allocation->written.empty() || allocation->all_written
                        ? nullptr
                        : allocation->written.data();
@@ -292,15 +292,21 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
 
 using namespace workbench::driver;
 
-// For workbench.driver: describes an address that a kernel touched outside all allocations. Returns
-// 1 if it is freed memory.
+// For workbench.driver: describes an address that a kernel touched outside all memory of its
+// device. Returns 1 if it is freed memory, or memory of another device.
 extern "C" __attribute__((visibility("default"))) int workbench_driver_describe(u64 address,
                                                                                 char* text,
                                                                                 u64 size) {
   return answer_or(0, [&] {
-    const std::string what = describe_address(address, 1);
+    const auto held = find_allocation(address, 1);
+    const auto& stack = context_stack();
+    const auto here = stack.empty() ? state().contexts.end() : state().contexts.find(stack.back());
+    const bool foreign =
+        held && here != state().contexts.end() && !may_access(*here->second, *held);
+    const std::string what =
+        foreign ? "it is " + describe_foreign(*here->second, *held) : describe_address(address, 1);
     std::snprintf(text, size, "%s", what.c_str());
-    return what.find("that was freed") != std::string::npos ? 1 : 0;
+    return foreign || what.find("that was freed") != std::string::npos ? 1 : 0;
   });
 }
 

@@ -167,6 +167,7 @@ void run(Call& call, const KernelNode& node, CUstream stream) {
   const std::shared_ptr<Function>& function = node.function;
   HookLaunch launch = node.launch;
   const std::shared_ptr<Context> context = call.context();
+  settle(call, *context, stream);
   const std::shared_ptr<Snapshot> memory = snapshot(context.get());
   const Hooks& to = hooks();
   launch.module = function->module, launch.name = function->name.c_str(),

@@ -174,6 +174,12 @@ OPERATOR_API void workbench_driver_gone(u32 recorded) {
   });
 }
 
+// Waits for what the stream waits for, before an operator runs on it. 0 if that has failed.
+OPERATOR_API int workbench_driver_settle(CUstream stream) {
+  return !any_pending() ||
+         entry([&](Call& call) { settle(call, *call.context(), stream); }) == CUDA_SUCCESS;
+}
+
 OPERATOR_API int workbench_driver_follows_writes() { return state().follows_writes; }
 
 // Reports an operator that has run and written tensors. Its time is that of a GPU to move `bytes`.

@@ -233,6 +233,7 @@ void Step::begin(Context& context, CUstream handle) {
   before_ = before(context, stream);
   deed_.agent = number_of(agent);
   deed_.stream = stream_number(context, handle);
+  if (!stream) deed_.stream = static_cast<u64>(context.device);  // of its default stream
   deed_.time = before_.at(deed_.agent) + 1;
   after_ = before_;
   after_.set(deed_.agent, deed_.time);
@@ -285,6 +286,10 @@ void order_wait(Context& context, const OrderClock& event, CUstream handle) {
   if (!follows_order()) return;
   Stream* const stream = stream_at(context, handle);
   agent_of(context, stream).clock.join(event);
+}
+
+void order_across(Context& earlier, Context& later) {
+  if (follows_order()) later.legacy.clock.join(earlier.all);
 }
 
 void order_host(const OrderClock& clock) {

@@ -102,6 +102,8 @@ std::vector<u64> native_frames(Call& call);
 // Events: recorded on a stream, waited for by one, and by the host.
 void order_record(Context& context, OrderClock& event, CUstream stream);
 void order_wait(Context& context, const OrderClock& event, CUstream stream);
+// What the default stream of `later` is given from here on comes after all of `earlier`.
+void order_across(Context& earlier, Context& later);
 // The host has waited for a clock. `caller`: the address that a query of an event returns to; an
 // allocator's queries only tell when its blocks are free.
 void order_host(const OrderClock& clock);

@@ -33,6 +33,8 @@ void workbench_driver_operator(cudaStream_t stream, const char* name, std::uint6
 void workbench_driver_replayed(const char* name, const workbench::torch_device::Elements* written,
                                std::uint64_t count, const workbench::torch_device::Elements* read,
                                std::uint64_t read_count);
+int workbench_driver_settle(cudaStream_t stream);
+const char* workbench_driver_latest_error();
 int workbench_driver_follows_writes();
 int workbench_driver_is_late();
 int workbench_driver_on_host(std::uint64_t address);

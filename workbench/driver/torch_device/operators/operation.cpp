@@ -2,6 +2,7 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/enum_tag.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/util/Exception.h>
@@ -122,13 +123,38 @@ IValue Operation::to_device(const IValue& value) {
   return value;
 }
 
+namespace {
+
+// Lets a device's stream wait for another device's, as torch's own copy between devices does.
+void wait_for_device(int device, int other) {
+  at::cuda::CUDAEvent event;
+  event.record(c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(other)));
+  event.block(c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)));
+}
+
+}  // namespace
+
+// The other device of a copy between devices, or -1.
+int Operation::other_device() const {
+  for (const HostTensors::Pair& pair : tensors_.pairs) {
+    if (traits_.name == "aten::copy_" && pair.device.get_device() != device_)
+      return pair.device.get_device();
+  }
+  return -1;
+}
+
 void Operation::run() {
   take_arguments();
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device_));
   if (captures()) return capture();
+  const int other = other_device();
+  if (other >= 0) wait_for_device(device_, other);
   if (workbench_driver_is_late()) {
     if (may_be_late()) return put_off();
     C10_CUDA_CHECK(cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream()));
   }
+  TORCH_CHECK(workbench_driver_settle(c10::cuda::getCurrentCUDAStream()), "CUDA error: ",
+              workbench_driver_latest_error());
   Reads reads(traits_, handle_);
   if (workbench_driver_follows_writes()) reads.before(stack_, tensors_);
   std::optional<LoggedCall> logged;
@@ -148,6 +174,7 @@ void Operation::run() {
   workbench_driver_operator(c10::cuda::getCurrentCUDAStream(), traits_.name.c_str(), bytes,
                             written.data(), written.size(), read.data(), read.size(),
                             traits_.waits || waits_for_copy_);
+  if (other >= 0) wait_for_device(other, device_);
   keep_page_locked();
   reads.after(stack_);
 }

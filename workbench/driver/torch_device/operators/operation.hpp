@@ -33,7 +33,7 @@ class Operation {
   void take_results();
   c10::SmallVector<Elements, 4> written_elements() const;
   c10::SmallVector<Elements, 4> read_elements() const;
-  bool waits() const;
+  int other_device() const;
   void keep_page_locked() const;
   bool on_device(const Tensor& host) const;
   void capture();
