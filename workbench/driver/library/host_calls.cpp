@@ -1,6 +1,8 @@
 // Calls of libraries that compute on the host: see host_calls.hpp.
 #include "host_calls.hpp"
 
+#include <dlfcn.h>
+
 #include "pending.hpp"
 #include "recording.hpp"
 
@@ -159,14 +161,27 @@ HOST_API int workbench_driver_on_device_alone(u64 address) {
   });
 }
 
-HOST_API CUresult workbench_driver_caller(char* text, u64 size) {
+HOST_API void workbench_driver_caller(char* text, u64 size) {
   CUresult answer = kInterrupted;
   char why[kWhySize] = "";
   text[0] = 0;
-  if (state().closed) return CUDA_SUCCESS;
-  state().hooks.place(text, size, &answer, why, sizeof why);
-  if (answer == kInterrupted) state().hooks.interrupt();
-  return answer;
+  if (!state().closed) state().hooks.place(text, size, &answer, why, sizeof why);
+}
+
+// Signals are looked for by Python's own function: a hook in Python would print the exception.
+HOST_API int workbench_driver_interrupted() {
+  const auto function = [](const char* name) { return dlsym(RTLD_DEFAULT, name); };
+  static const auto enter = reinterpret_cast<int (*)()>(function("PyGILState_Ensure"));
+  static const auto leave = reinterpret_cast<void (*)(int)>(function("PyGILState_Release"));
+  static const auto check = reinterpret_cast<int (*)()>(function("PyErr_CheckSignals"));
+  static const auto clear = reinterpret_cast<void (*)()>(function("PyErr_Clear"));
+  if (state().closed || !enter || !leave || !check || !clear) return 0;
+  const int held = enter();
+  const bool interrupted = check() != 0;
+  if (interrupted) clear();
+  leave(held);
+  if (interrupted) state().hooks.interrupt();
+  return interrupted;
 }
 
 HOST_API const char* workbench_driver_host_blas() { return state().host_blas.c_str(); }

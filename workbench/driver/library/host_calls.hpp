@@ -33,8 +33,10 @@ void* workbench_driver_host_range(HostFrame* frame, const HostRange* range);
 // For a body: the rest of the call, which waits for other processes. It runs when something needs
 // the call's end; the addresses of ranges stay valid until then.
 void workbench_driver_host_later(HostFrame* frame, HostEnd end, void* data, void (*release)(void*));
-// Writes the line of Python that makes the call, or "". Returns -1 if Ctrl-C has been pressed.
-CUresult workbench_driver_caller(char* text, u64 size);
+// Writes the line of Python that makes the call, or "".
+void workbench_driver_caller(char* text, u64 size);
+// Whether Ctrl-C has been pressed. Python raises its exception when the client's call has returned.
+int workbench_driver_interrupted();
 // For a body: ends the call with a result and a message.
 void workbench_driver_host_fail(HostFrame* frame, CUresult result, const char* why);
 // Whether an address is device memory, which the host cannot read.

@@ -101,7 +101,8 @@ std::string Part::doing() const {
 
 void Part::begin(Frame& frame) {
   char line[kTextBytes];
-  if (workbench_driver_caller(line, sizeof line) == 0) place = line;
+  workbench_driver_caller(line, sizeof line);
+  place = line;
   if (const std::string why = meeting().failure(); !why.empty())
     throw Failed{kRemoteError, doing() + ": the communicator has failed before: " + why};
   const auto* from = static_cast<const char*>(what.from);
@@ -197,6 +198,7 @@ CUresult Batch::end(bool waits, std::string& why) {
     return CUDA_SUCCESS;
   } catch (const Failed& error) {
     why = error.why;
+    if (error.status == kInternalError) return CUDA_ERROR_LAUNCH_FAILED;  // Ctrl-C, of this rank
   } catch (const std::bad_alloc&) {
     why = "the host has no memory left";
   }

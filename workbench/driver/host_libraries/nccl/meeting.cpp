@@ -333,8 +333,7 @@ void Meeting::wait(const std::string& doing, const Missing& missing) {
         told = others;
       }
       if (const std::string why = known->deadlock(); !why.empty()) throw Failed{kInvalidUsage, why};
-      char place[kTextBytes];
-      if (looks % kLooksPerSignal == 0 && workbench_driver_caller(place, sizeof place) < 0)
+      if (looks % kLooksPerSignal == 0 && workbench_driver_interrupted())
         throw Failed{kInternalError, doing + " was interrupted"};
     }
     if (waited > kNote && !noted) {

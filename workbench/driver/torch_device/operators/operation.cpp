@@ -145,16 +145,18 @@ int Operation::other_device() const {
 
 void Operation::run() {
   take_arguments();
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device_));
+  std::optional<c10::cuda::CUDAGuard> guard;
+  if (c10::cuda::device_count() > 1) guard.emplace(static_cast<c10::DeviceIndex>(device_));
   if (captures()) return capture();
   const int other = other_device();
   if (other >= 0) wait_for_device(device_, other);
+  const c10::cuda::CUDAStream stream =
+      c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
   if (workbench_driver_is_late()) {
-    if (may_be_late()) return put_off();
-    C10_CUDA_CHECK(cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream()));
+    if (other < 0 && may_be_late()) return put_off();
+    C10_CUDA_CHECK(cudaStreamSynchronize(stream));
   }
-  TORCH_CHECK(workbench_driver_settle(c10::cuda::getCurrentCUDAStream()), "CUDA error: ",
-              workbench_driver_latest_error());
+  TORCH_CHECK(workbench_driver_settle(stream), "CUDA error: ", workbench_driver_latest_error());
   Reads reads(traits_, handle_);
   if (workbench_driver_follows_writes()) reads.before(stack_, tensors_);
   std::optional<LoggedCall> logged;
@@ -171,9 +173,8 @@ void Operation::run() {
   }
   const auto written = written_elements();
   const auto read = read_elements();
-  workbench_driver_operator(c10::cuda::getCurrentCUDAStream(), traits_.name.c_str(), bytes,
-                            written.data(), written.size(), read.data(), read.size(),
-                            traits_.waits || waits_for_copy_);
+  workbench_driver_operator(stream, traits_.name.c_str(), bytes, written.data(), written.size(),
+                            read.data(), read.size(), traits_.waits || waits_for_copy_);
   if (other >= 0) wait_for_device(other, device_);
   keep_page_locked();
   reads.after(stack_);
