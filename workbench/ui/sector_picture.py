@@ -84,7 +84,7 @@ class WarpMap(Picture):
     # -- picture ------------------------------------------------------------------------------------------------
 
     def draw(self, ax: Axes | None = None) -> Axes:
-        """Draw a row per 128-byte line, by address; the shade goes with the lane, hatched bytes are moved but not used."""
+        """Draw a row per 128-byte line, by address; shades go with lanes, hatched bytes are moved but not used."""
         rows = cache_lines(self.sectors)
         shown = folded(len(rows), _MOST_ROWS)
         if ax is None:
