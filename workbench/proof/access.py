@@ -120,7 +120,7 @@ class ThreadAccess:
 
     @property
     def manner(self) -> tuple:
-        """What decides it besides where it is and which statement it belongs to."""
+        """The part of the key besides its place and its statement."""
         return (
             self.width, self.path, self.writes, self.strong, self.in_block, self.copy, self.epochs, self.lane_epochs,
             self.clock, self.over, self.landing, self.proxy, self.element if self.strong else 0, self.fixed,
