@@ -27,7 +27,7 @@ from workbench.toolchain import nvcc
 
 HERE = Path(__file__).parent
 TORCH = installed_torch()
-RIGHT = {"kept_pinned", "freed", "default_waits", "callback"}  # pairs that are right in both forms
+RIGHT = {"kept_pinned", "training", "freed", "default_waits", "callback"}  # pairs that are right in both forms
 # Pairs whose values --late leaves as they are: fills that do not interleave, rows chosen by indices, freed memory.
 UNSEEN = {"workspace", "chosen_rows", "captured_input"}
 KINDS = {

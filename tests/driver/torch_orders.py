@@ -263,11 +263,32 @@ def kept_pinned(fixed: bool) -> Result:
     return x
 
 
+def training(_: bool) -> Result:
+    """Train with random numbers, rows chosen by indices, a number on the host, and an error of shapes: right twice."""
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Dropout(0.3), torch.nn.LayerNorm(8), torch.nn.Linear(8, 4)
+    model, factor = torch.nn.Sequential(*layers).to("cuda"), torch.tensor(3.0)
+    x = torch.randn(16, 8, device="cuda")
+    for _step in range(3):
+        x[x > 1] = 0.5
+        y = x * factor
+        factor.fill_(2.0)
+        loss = torch.nn.functional.cross_entropy(model(y), torch.randint(0, 4, (16,), device="cuda"))
+        loss.backward()
+        for one in model.parameters():
+            one.data.sub_(one.grad, alpha=0.01)
+            one.grad = None
+    try:
+        x.add_(torch.zeros(5, device="cuda"))
+    except RuntimeError:
+        return model[0].weight.detach().double().sum() + loss.detach()
+    return 0.0
+
+
 PAIRS: list[Callable[[bool], Result]] = [
     default_stream, side_before_main, between_devices, async_collective, main_before_side, halves, columns, workspace,
     record_stream, pinned_reuse, early_read, numpy_view, graph_input, graph_branches, captured_input, queried_event,
-    chosen_rows,
-    kept_pinned,
+    chosen_rows, kept_pinned, training,
 ]  # fmt: skip
 
 

@@ -291,7 +291,9 @@ class Judgement(Tabular):
     def __str__(self) -> str:
         passed = sum(verdict.ok for verdict in self.verdicts)
         what = f"{self.op}, {self.candidate}" if self.candidate else self.op
-        lines = [f"{what}: {passed} of {len(self.verdicts)} passed", *(f"  {one}" for one in self.verdicts)]
+        lines = [f"{what}: {passed} of {len(self.verdicts)} passed"]
+        for one, same in zip(self.verdicts, self._alike(), strict=True):
+            lines.append(f"  {one._head()}: {one.outcome}, the findings that it has on {same}" if same else f"  {one}")
         lines += [f"  note: {note}" for note in self.notes]
         if self.debug_command:
             lines.append(f"  inside: {self.debug_command}")
@@ -312,6 +314,17 @@ class Judgement(Tabular):
         )
         return next(filter(None, commands), "")
 
+    def _alike(self) -> list[str]:
+        """Return for each verdict the case of an earlier one of the variant with findings of its kinds and places."""
+        seen: dict[tuple, str] = {}
+        found = []
+        for one in self.verdicts:
+            kinds = tuple((finding.kind, finding.line) for finding in one.findings)
+            key = one.variant, str(dict(one.config)), one.outcome, kinds
+            found.append(seen.get(key, "") if kinds and not one._noted else "")
+            seen.setdefault(key, one.case)
+        return found
+
     def about(self) -> Mapping[str, str]:
         """Return what was judged, by which file, and with which seeds."""
         seeds = dict.fromkeys(seed for one in self.verdicts for seed in one.seeds)
@@ -330,8 +343,9 @@ class Judgement(Tabular):
         cells = [
             (
                 one._who(), one.case, f"{'✓' if one.ok else '✗'} {one.outcome}",
-                "\n".join(filter(None, [one.message, *one.further, *one._noted])), one.line, one._error(),
+                f"the findings that it has on {same}" if same
+                else "\n".join(filter(None, [one.message, *one.further, *one._noted])), one.line, one._error(),
             )
-            for one in self.verdicts
+            for one, same in zip(self.verdicts, self._alike(), strict=True)
         ]  # fmt: skip
         return [Table(names, cells, "l" * len(names), str(self).splitlines()[0], "\n".join(self.notes))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,11 @@ def run(
             "--seed", devices["first_schedule"], "no value without --late or --schedules", "Add one of them."
         )
     options = DeviceOptions(**devices, trace=page is not None)
+    defines = [word for word in arguments if re.match(r"-[DU]\w", word)]
+    if defines and script.endswith((".cu", ".py")):
+        words = " ".join(defines)
+        remedy = f" For the compiler: --nvcc '{words}', before {script}." if script.endswith(".cu") else ""
+        say(f"workbench: {words} goes to the program, as all that stands behind {script}.{remedy}", err=True)
     sys.exit(run_program(script, arguments, options, module=module, page=page, nvcc=nvcc))
 
 

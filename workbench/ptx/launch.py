@@ -221,7 +221,7 @@ class PtxKernel(DecodedKernel):
             code = self.exact(code)
         if options.debugger is not None and (debugger := options.debugger.attach(self, launch)) is not None:
             bound.debugger = debugger
-        log = log_of(options.numerics)
+        log = log_of(options.numerics) if options.numerics else None
         if log:
             bound.numerics, bound.threads = log.core, 1
         result = run(recorded)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from hf_models import (
+    COMPRESSED,
     INDEXERS,
     MODELS,
     NEW,
@@ -18,16 +19,16 @@ from hf_models import (
     same_tokens,
 )
 
-transformers = hf = indexer = layers = states = step = None
+transformers = hf = compressed = indexer = layers = states = step = None
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _imported():
     """They take seconds: only the worker that runs these tests imports them, and not while it collects."""
-    global transformers, hf, indexer, layers, states, step
+    global transformers, hf, compressed, indexer, layers, states, step
     transformers = pytest.importorskip("transformers", reason="needs the extra hf")
     hf = pytest.importorskip("workbench.attention.models.hf")
-    from workbench.attention.models.hf import indexer, layers, states, step
+    from workbench.attention.models.hf import compressed, indexer, layers, states, step
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -42,10 +43,6 @@ class TestTokens:
         assert distance(got, expected) < MODELS[name].bound
         assert cache.paged.seq_lens(range(3)).tolist() == [13 + 31, 28 + 31, 33 + 31], "padding takes no slot"
 
-        cache = hf.PagedCache(model.config, num_blocks=60, block_size=8)
-        got = generate(model, cache, prefill_chunk_size=chunk, max_new_tokens=32)
-        assert same_tokens(got, generate(model, max_new_tokens=32))
-
     @pytest.mark.sampled(3)
     def test_beam_search_shares_blocks(self, name):
         model = model_of(name)
@@ -59,13 +56,15 @@ class TestTokens:
 
     @pytest.mark.sampled(3)
     def test_a_second_turn_reads_the_first_ones_keys(self, name):
+        """As the eager path does, or another cache that reads both turns at once, where eager pools padding."""
         model = model_of(name)
         cache = hf.PagedCache(model.config, num_blocks=60, block_size=8)
         first = generate(model, cache).sequences
         turn = torch.cat([first, prompts()["input_ids"][:, -6:]], 1)
         mask = torch.cat([prompts()["attention_mask"], torch.ones(3, turn.shape[1] - 33, dtype=torch.int64)], 1)
         both = []
-        for implementation, past in (("eager", None), (hf.NAME, cache)):
+        other = (hf.NAME, hf.PagedCache(model.config, num_blocks=60)) if name in COMPRESSED else ("eager", None)
+        for implementation, past in (other, (hf.NAME, cache)):
             model.set_attn_implementation(implementation)
             options = {"attention_mask": mask, "max_new_tokens": 8, "do_sample": False, "past_key_values": past}
             both.append(model.generate(turn, **options))
@@ -100,7 +99,7 @@ def test_padding_inside_a_conversation(name):
 @pytest.mark.parametrize(
     ("name", "slip"),
     [(name, slip) for name in MODELS for slip in ("scale", "padding")]
-    + [(name, "window") for name in WINDOWED]
+    + [(name, "window") for name in WINDOWED + COMPRESSED]
     + [("gemma2", "soft cap"), ("gpt_oss", "sinks")]
     + [(name, slip) for name in STATEFUL for slip in ("decay", "inputs")]
     + [(name, "choice") for name in INDEXERS],
@@ -112,7 +111,7 @@ def test_slips_change_tokens(name, slip, monkeypatch):
     Another scale, padding attended, a window longer by one, no soft cap, no sinks, a state that does not fade, inputs
     of the convolution that are lost, one token fewer chosen.
     """
-    make_room, choose = step.ForwardPass.make_room, indexer.top_k_positions
+    make_room, choose, last = step.ForwardPass.make_room, indexer.top_k_positions, compressed._last
     attend, latent, delta, convolve = (
         layers.paged_attention, layers.mla_decode, states.gated_delta_step, states.conv_step,
     )  # fmt: skip
@@ -135,8 +134,15 @@ def test_slips_change_tokens(name, slip, monkeypatch):
         return convolve(inputs, weight, kept, torch.full_like(read, -1) if slip == "inputs" else read, write, **options)
 
     def wrong_choice(scores, lengths, k, **options):
-        return choose(scores, lengths, k - (slip == "choice"), **options)
+        chosen = choose(scores, lengths, k, **options)
+        chosen[:, -1:] = -1 if slip == "choice" else chosen[:, -1:]
+        return chosen
 
+    def wrong_last(lengths, counts):
+        return last(lengths, (counts + (slip == "window")).minimum(lengths))
+
+    monkeypatch.setattr(compressed, "_last", wrong_last)
+    monkeypatch.setattr(compressed, "mla_decode", wrong_latent)
     monkeypatch.setattr(indexer, "top_k_positions", wrong_choice)
     monkeypatch.setattr(layers, "paged_attention", wrong)
     monkeypatch.setattr(layers, "mla_decode", wrong_latent)
@@ -195,13 +201,19 @@ def test_a_kernel_of_choice_serves_the_model(name, variant):
             "deepseek_v32",
             {"mla_decode": "triton_latent", "indexer_scores": "cuda_mma", "top_k_positions": "triton_bits"},
         ),
+        (
+            "deepseek_v4",
+            {"mla_decode": "cuda_latent_mma", "indexer_scores": "triton_dot", "pool_windows": "cuda_online"},
+        ),
     ],
 )
 def test_a_kernel_of_choice_reads_latents(name, variant):
     """These kernels take 16-bit elements, whose rounding moves logits more."""
-    model = model_of(name, num_hidden_layers=1).half()
+    options = {"layer_types": ["compressed_sparse_attention"]} if name in COMPRESSED else {}
+    model = model_of(name, num_hidden_layers=1, **options).half()
     cache = hf.PagedCache(model.config, num_blocks=30, dtype=torch.float16, variant=variant)
-    found, expected = generate(model, cache, max_new_tokens=2), generate(model, max_new_tokens=2)
+    options = {"rows": slice(2, 3), "max_new_tokens": 2}
+    found, expected = generate(model, cache, **options), generate(model, **options)
     assert 0 < distance(found, expected) < 0.02
 
 

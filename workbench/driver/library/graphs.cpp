@@ -318,9 +318,11 @@ CU_API cuGraphLaunch(CUgraphExec handle, CUstream stream) {
         find_handle(state().executables, handle, "executable graph");
     if (executable->context != context.get())
       throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the graph was captured in another context"};
-    const Operation all = [executable](Call& inner, CUstream on) {
-      begin(*executable);
-      all_of(executable)(inner, on);
+    // What is put off runs with the nodes of now.
+    const auto launched = is_late() ? std::make_shared<Executable>(*executable) : executable;
+    const Operation all = [launched](Call& inner, CUstream on) {
+      begin(*launched);
+      all_of(launched)(inner, on);
     };
     if (capture_of(*context, stream))
       captured(call, stream, CU_GRAPH_NODE_TYPE_GRAPH, {all});

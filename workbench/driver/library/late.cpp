@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <optional>
 #include <random>
@@ -28,8 +29,10 @@ struct LateQueue {
 
 namespace {
 
+constexpr u64 kLegacyStream = 1;  // the handle of the default stream that threads share
+
 struct Late {
-  bool on = false;
+  std::atomic<bool> on = false;
   std::optional<std::mt19937_64> chooses;  // what to run in between
   u64 numbers = 0;
   std::map<std::pair<const Context*, u64>, std::shared_ptr<LateQueue>> queues;
@@ -173,7 +176,9 @@ void run_first(Call& call, LateQueue& queue) {
   for (const LatePlace& one : after) run_until(call, one);
   const LateItem item = std::move(queue.items.front());
   queue.items.pop_front();
-  run(call.lock, *queue.context, reinterpret_cast<CUstream>(queue.stream), item.run);
+  // Null could be this thread's own stream.
+  const u64 stream = queue.stream ? queue.stream : kLegacyStream;
+  run(call.lock, *queue.context, reinterpret_cast<CUstream>(stream), item.run);
 }
 
 void run_until(Call& call, const LatePlace& place) {
@@ -286,5 +291,5 @@ extern "C" __attribute__((visibility("default"))) void workbench_driver_run_late
 
 // Whether an operator should be put off; otherwise it runs now.
 extern "C" __attribute__((visibility("default"))) int workbench_driver_is_late() {
-  return answer_or(0, [] { return is_late() ? 1 : 0; });
+  return late_is_on() ? answer_or(0, [] { return is_late() ? 1 : 0; }) : 0;
 }

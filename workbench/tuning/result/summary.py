@@ -76,7 +76,8 @@ def sorted_trials(run: TuningResult) -> list[Trial]:
 
     def place(trial: Trial) -> tuple:
         slow = trial.seconds is None
-        return cases.index(trial.case), variants.index(trial.variant), slow, 0.0 if slow else trial.seconds
+        order = () if slow else run.place(trial)
+        return cases.index(trial.case), variants.index(trial.variant), slow, *order
 
     return sorted(run.trials, key=place)
 

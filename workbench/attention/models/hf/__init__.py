@@ -15,8 +15,9 @@ torch; each later token goes through `workbench.attention.ops.paged_attention`, 
 
 Models that keep something else than keys and values need ``hf.serve(model)`` in place of ``attn_implementation``:
 DeepSeek-V3, whose latents `mla_decode` reads, DeepSeek-V3.2 and GLM-5, whose indexers choose the latents to read,
-Qwen3-Next and Kimi Linear, whose states `gated_delta_step` moves on. Where scores of an indexer are equal, the lower
-positions are read (`top_k_positions`); transformers promises no order.
+DeepSeek-V4, whose windows and compressed entries it reads, Qwen3-Next and Kimi Linear, whose states `gated_delta_step`
+moves on. Where scores of an indexer are equal, the lower positions are read (`top_k_positions`); transformers promises
+no order. DeepSeek-V4's entries are made of a row's tokens alone; transformers' cache also pools padding into them.
 """
 
 from transformers import AttentionInterface, AttentionMaskInterface

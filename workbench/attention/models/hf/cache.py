@@ -9,6 +9,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from workbench.attention.kvcache import PagedKVCache
+from workbench.attention.models.hf.compressed import CompressedLayer
 from workbench.attention.models.hf.layers import CacheLayer, LatentLayer, PagedLayer
 from workbench.attention.models.hf.plan import parts_of, variants_of, windows_of
 from workbench.attention.models.hf.pool import LayerPool
@@ -17,7 +18,12 @@ from workbench.attention.models.hf.states import StateLayer
 from workbench.attention.models.hf.step import ForwardPass
 from workbench.errors import ArgumentError
 
-_LAYERS: dict[str, type[CacheLayer]] = {"full": PagedLayer, "latent": LatentLayer, "state": StateLayer}
+_LAYERS: dict[str, type[CacheLayer]] = {
+    "full": PagedLayer,
+    "latent": LatentLayer,
+    "state": StateLayer,
+    "compressed": CompressedLayer,
+}
 
 
 class PagedCache(Cache):
@@ -87,6 +93,10 @@ class PagedCache(Cache):
         self.step = ForwardPass(self.paged)
         kinds = ["full"] * len(windows) if parts is None else [layer.kind for layer in parts]
         variants = variants_of(variant)
+        # A layer that reads a window of its latents is one of DeepSeek-V4.
+        kinds = [
+            "compressed" if kind == "latent" and window else kind for kind, window in zip(kinds, windows, strict=True)
+        ]
         layers = [_LAYERS[kind](self.paged, self.step, index, variants) for index, kind in enumerate(kinds)]
         for layer, window in zip(layers, windows, strict=True):
             layer.sliding_window, layer.is_sliding = window, window is not None
@@ -100,6 +110,8 @@ class PagedCache(Cache):
         """Let row i continue from row ``beam_idx[i]``; they share blocks, which are copied when one of them writes."""
         self.paged.reorder({row: int(parent) for row, parent in enumerate(beam_idx)})
         self.step.shown = self.step.shown[beam_idx.cpu()]
+        for layer in self.layers:
+            layer.reorder(beam_idx.tolist())
 
     def reset(self) -> None:
         """Free every block, so that the cache can take another batch."""
@@ -107,7 +119,7 @@ class PagedCache(Cache):
             self.paged.free(row)
         self.step.start_over()
         for layer in self.layers:
-            layer.steps = 0
+            layer.start_over()
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> torch.Tensor:
         """Refuse a module that `serve` has not prepared."""

@@ -47,18 +47,42 @@ def causal(
     Returns:
         The attention, ``[num_new, num_heads, head_size]``.
     """
-    group, num_new, num_tokens = query.shape[0] // key.shape[0], query.shape[1], key.shape[1]
-    key, value = key.repeat_interleave(group, 0), value.repeat_interleave(group, 0)
-    scores = (query @ key.transpose(1, 2)) * rule.scale
-    if rule.soft_cap is not None:
-        scores = rule.soft_cap * torch.tanh(scores / rule.soft_cap)
+    num_new, num_tokens = query.shape[1], key.shape[1]
     age = columns[num_tokens - num_new :, None] - columns
     hidden = (age < 0) if window is None else (age < 0) | (age >= window)
     if chosen is not None:
-        unread = torch.ones(num_new, num_tokens + 1, dtype=torch.bool)  # the last column takes the -1
-        hidden = hidden | unread.scatter_(1, chosen.long().cpu() % (num_tokens + 1), False)[:, :-1]
+        hidden = hidden | unread(chosen, num_tokens)
+    return attend(query, key, value, hidden, rule)
+
+
+def attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, hidden: torch.Tensor, rule: ScoreRule
+) -> torch.Tensor:
+    """Compute the attention of queries ``[num_heads, num_new, head_size]`` to rows that are not hidden from them.
+
+    Args:
+        query: the queries.
+        key: ``[num_kv_heads, num_keys, head_size]``.
+        value: ``[num_kv_heads, num_keys, value_size]``.
+        hidden: ``[num_new, num_keys] bool``.
+        rule: rule of the scores.
+
+    Returns:
+        The attention, ``[num_new, num_heads, value_size]``.
+    """
+    group = query.shape[0] // key.shape[0]
+    key, value = key.repeat_interleave(group, 0), value.repeat_interleave(group, 0)
+    scores = (query @ key.mT) * rule.scale
+    if rule.soft_cap is not None:
+        scores = rule.soft_cap * torch.tanh(scores / rule.soft_cap)
     scores = scores.masked_fill(hidden.to(scores.device), -torch.inf).float()
     if rule.sinks is not None:
-        scores = torch.cat([scores, rule.sinks[:, None, None].expand(-1, num_new, 1)], -1)
-    weights = scores.softmax(-1)[..., :num_tokens]
+        scores = torch.cat([scores, rule.sinks[:, None, None].expand(-1, query.shape[1], 1)], -1)
+    weights = scores.softmax(-1)[..., : key.shape[1]]
     return (weights.to(query.dtype) @ value).transpose(0, 1)
+
+
+def unread(chosen: torch.Tensor, count: int) -> torch.Tensor:
+    """Return True for those of ``count`` keys that a query has not chosen: ``[num_new, k]``, -1 for none."""
+    rest = torch.ones(len(chosen), count + 1, dtype=torch.bool)  # the last column takes the -1
+    return rest.scatter_(1, chosen.long().cpu() % (count + 1), False)[:, :-1]

@@ -11,8 +11,9 @@ from transformers import PreTrainedModel
 
 from workbench.attention.models.hf.cache import PagedCache
 from workbench.attention.models.hf.causal import ScoreRule
+from workbench.attention.models.hf.compressed import COMPRESSORS, CompressedLayer
 from workbench.attention.models.hf.indexer import ROTATIONS, choose
-from workbench.attention.models.hf.layers import LatentLayer
+from workbench.attention.models.hf.layers import CacheLayer, LatentLayer
 from workbench.attention.models.hf.refusals import refused
 from workbench.attention.models.hf.states import INPUTS, StateLayer
 from workbench.errors import ArgumentError
@@ -42,6 +43,10 @@ def serve(model: PreTrainedModel) -> PreTrainedModel:
             module.forward = partial(_linear_attention, module, module.forward)
         elif type(module).__name__ in ROTATIONS:
             module.forward = partial(_indexer, module, module.forward)
+        elif type(module).__name__ in COMPRESSORS:
+            module.forward = partial(_compressor, module, module.forward)
+        elif hasattr(module, "compressor"):
+            module.register_forward_pre_hook(_name_the_layer, with_kwargs=True)
     model.set_attn_implementation(NAME)
     return model
 
@@ -92,6 +97,34 @@ def _indexer(
     return forward(hidden_states, q_resid, position_embeddings, *others, past_key_values=past_key_values)
 
 
+def _compressor(
+    module: torch.nn.Module,
+    forward: Callable[..., tuple[torch.Tensor, torch.Tensor | None]],
+    hidden_states: torch.Tensor,
+    q_residual: torch.Tensor,
+    position_ids: torch.Tensor,
+    past_key_values: Any,
+    layer_idx: int,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Keep entries in the cache and return none, as the attention function finds them there."""
+    if not isinstance(past_key_values, PagedCache):
+        return forward(hidden_states, q_residual, position_ids, past_key_values, layer_idx)
+    with torch.no_grad():
+        layer = cast(CompressedLayer, past_key_values.layers[layer_idx])
+        layer.compress(module, hidden_states, q_residual, position_ids)
+    return hidden_states.new_zeros(len(hidden_states), 1, 0, cast(int, module.head_dim)), None
+
+
+def _name_the_layer(
+    module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Pass the layer of the cache to the attention function, since the model joins entries to the keys that bear it."""
+    cache = named.get("past_key_values")
+    if not isinstance(cache, PagedCache):
+        return None
+    return args, named | {"paged_layer": cache.layers[cast(int, module.layer_idx)]}
+
+
 def attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -104,18 +137,19 @@ def attention(
     sliding_window: int | None = None,
     s_aux: torch.Tensor | None = None,
     indices: torch.Tensor | None = None,
+    paged_layer: CacheLayer | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """Compute attention over a `PagedCache`, as transformers' attention interface requires.
 
     The mask is 2-D or None; see `padding_mask`. ``s_aux`` ``[num_heads]`` are the attention sinks of GPT-OSS: a score
     per head that enters the denominator of the softmax only; ``indices`` are the positions that `serve`'s indexers have
-    chosen.
+    chosen, ``paged_layer`` is the layer of the cache where the keys do not bear it.
 
     Raises:
         ArgumentError: if the model or the call needs a feature that is not supported; the error names it.
     """
-    layer = getattr(key, "paged_layer", None)
+    layer: Any = getattr(key, "paged_layer", paged_layer)
     if layer is None:
         raise ArgumentError(
             "past_key_values",

@@ -55,6 +55,13 @@ class CacheLayer(CacheLayerMixin):
         """Return -1 for no limit, because the pool bounds the tokens of all rows together, not of one."""
         return -1
 
+    def reorder(self, parents: list[int]) -> None:
+        """Do nothing, because the pool has reordered what this layer keeps."""
+
+    def start_over(self) -> None:
+        """Forget the forward passes; the rows have been freed."""
+        self.steps = 0
+
     def enter(self, mask: torch.Tensor | None, num_rows: int, num_new: int) -> None:
         """Make room in all layers if this is the first one of a forward pass."""
         if self.steps == self.step.number:

@@ -13,14 +13,19 @@ from workbench.errors import ArgumentError
 
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
-_POOLED = {"deepseek_v3": LAYER_TYPES[:1], "kimi_linear": (*LAYER_TYPES[:1], "linear_attention")}
-_POOLED |= {"qwen3_next": _POOLED["kimi_linear"]} | dict.fromkeys(
-    ("deepseek_v32", "glm_moe_dsa"), ("indexed_attention",)
-)
+_STATES = ("full_attention", "linear_attention")
+_POOLED = {
+    "deepseek_v3": ("full_attention",),
+    "deepseek_v32": ("indexed_attention",),
+    "deepseek_v4": ("sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"),
+    "glm_moe_dsa": ("indexed_attention",),
+    "kimi_linear": _STATES,
+    "qwen3_next": _STATES,
+}
 """Types of layers of the models whose layers lie in a pool of pages."""
 
 _ATTENTION = ("paged_attention", "mla_decode")
-_OPS = (*_ATTENTION, "conv_step", "gated_delta_step", "indexer_scores", "top_k_positions")
+_OPS = (*_ATTENTION, "conv_step", "gated_delta_step", "indexer_scores", "top_k_positions", "pool_windows")
 
 
 def variants_of(variant: str | Mapping[str, str]) -> dict[str, str]:
@@ -49,7 +54,18 @@ def windows_of(config: Any) -> list[int | None]:
         raise refused(
             "config", f"{config.model_type} with layers of {', '.join(unknown)}", ", ".join(known or LAYER_TYPES)
         )
-    return [window if kind == "sliding_attention" else None for kind in types]
+    everywhere = config.model_type == "deepseek_v4"
+    return [window if everywhere or kind == "sliding_attention" else None for kind in types]
+
+
+def _compressed(config: Any, kind: str, dtype: torch.dtype) -> LayerParts:
+    """Return rows that are key and value at once, their entries, and the keys of these where an indexer chooses."""
+    row, rate = ((config.head_dim,), dtype), config.compress_rates.get(kind)
+    if rate is None:
+        return LayerParts("latent", (row,))
+    if kind == "heavily_compressed_attention":
+        return LayerParts("latent", (row, row), (1, rate))
+    return LayerParts("latent", (row, row, ((config.index_head_dim,), dtype)), (1, rate, rate))
 
 
 def parts_of(config: Any, dtype: torch.dtype) -> list[LayerParts] | None:
@@ -57,6 +73,8 @@ def parts_of(config: Any, dtype: torch.dtype) -> list[LayerParts] | None:
     if config.model_type not in _POOLED:
         return None
     types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    if config.model_type == "deepseek_v4":
+        return [_compressed(config, kind, dtype) for kind in types]
     found = [_state(config, dtype) if kind == "linear_attention" else _tokens(config, dtype) for kind in types]
     return [
         _with_index_keys(parts, config, dtype) if runs else parts

@@ -28,15 +28,18 @@ class LayerParts:
     Attributes:
         kind: "full", "latent" or "state", as in `workbench.attention.kvcache.layer_groups.KINDS`.
         parts: shape and dtype of each tensor.
+        rates: tokens of one row of each tensor; default 1, a row for each token.
     """
 
     kind: str
     parts: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    rates: tuple[int, ...] = ()
 
     @property
     def slot_bytes(self) -> int:
         """Bytes of a token, or of the state."""
-        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.parts)
+        parts = zip(self.parts, self.rates or (1,) * len(self.parts), strict=True)
+        return sum(-(-math.prod(shape) * dtype.itemsize // rate) for (shape, dtype), rate in parts)
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,14 @@ class PoolStep:
 class LayerPool:
     """Pages for several groups of layers, one of which keeps tokens; the methods are those of `PagedKVCache`.
 
-    ``.layers[i]`` are the tensors of layer i: ``[num_blocks, block_size, ...]``, of a state ``[num_blocks, ...]``.
+    ``.layers[i]`` are the tensors of layer i: ``[num_blocks, block_size // rate, ...]``, of a state
+    ``[num_blocks, ...]``.
 
     Args:
         layers: what each layer keeps.
         num_blocks: pages of the pool.
-        block_size: least number of tokens in a page; `plan_pages` raises it until a page holds the states.
+        block_size: least number of tokens in a page; it is raised to a multiple of all rates, and by `plan_pages` until
+            a page holds the states.
         device: where the pool lives.
     """
 
@@ -63,6 +68,7 @@ class LayerPool:
     ):
         kinds = sorted(dict.fromkeys(layer.kind for layer in layers), key="state".__eq__)
         members = [[layer for layer in layers if layer.kind == kind] for kind in kinds]
+        block_size = math.lcm(block_size, *(rate for layer in layers for rate in layer.rates))
         plan = plan_pages(
             [LayerKind(of[0].kind, len(of), max(layer.slot_bytes for layer in of)) for of in members],
             [len(of) for of in members],
@@ -75,8 +81,8 @@ class LayerPool:
         slots = {group.kind: group.slots_per_block for group in plan.layer_groups}
         ends, places = dict.fromkeys(kinds, 0), []
         for layer in layers:
-            for shape, dtype in layer.parts:
-                size = slots[layer.kind] * math.prod(shape) * dtype.itemsize
+            for (shape, dtype), rate in zip(layer.parts, layer.rates or (1,) * len(layer.parts), strict=True):
+                size = slots[layer.kind] // rate * math.prod(shape) * dtype.itemsize
                 places.append((ends[layer.kind], size))
                 ends[layer.kind] += _aligned(size)
         blocks_of_latents = [
@@ -89,11 +95,12 @@ class LayerPool:
         views = iter(places)
         self.layers = [
             tuple(
-                self._view(next(views), dtype, shape if layer.kind == "state" else (self.block_size, *shape))
+                self._view(next(views), dtype, shape if layer.kind == "state" else (-1, *shape))
                 for shape, dtype in layer.parts
             )
             for layer in layers
         ]
+        self._rates = [layer.rates or (1,) * len(layer.parts) for layer in layers]
 
     def allocate(self, seq: Hashable, tokens: int) -> PoolStep:
         """Begin a sequence and make room for the tokens of its prompt."""
@@ -117,24 +124,25 @@ class LayerPool:
             self.store(part, rows, slot_mapping)
 
     def store(self, part: torch.Tensor, rows: torch.Tensor, slot_mapping: torch.Tensor) -> None:
-        """Store ``rows [num_tokens, ...]`` in one tensor of a layer; -1 skips a token."""
+        """Store ``rows [num_rows, ...]`` in one tensor of a layer; -1 skips a row."""
         kept = slot_mapping >= 0
         slots = slot_mapping[kept]
-        part[slots // self.block_size, slots % self.block_size] = rows[kept].to(part.dtype)
+        part[slots // part.shape[1], slots % part.shape[1]] = rows[kept].to(part.dtype)
 
     def gather(self, layer: int, seq: Hashable) -> tuple[torch.Tensor, ...]:
-        """Return the tensors of a layer with the tokens of a sequence, ``[num_tokens, ...]`` each."""
-        table = self.manager.block_table(seq)
-        return tuple(part[table].flatten(0, 1)[: self.manager.num_tokens(seq)] for part in self.layers[layer])
+        """Return the tensors of a layer with the tokens of a sequence, ``[num_tokens // rate, ...]`` each."""
+        table, tokens = self.manager.block_table(seq), self.manager.num_tokens(seq)
+        parts = zip(self.layers[layer], self._rates[layer], strict=True)
+        return tuple(part[table].flatten(0, 1)[: tokens // rate] for part, rate in parts)
 
     def rows(self, latents: torch.Tensor, block_tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """View the latents of a layer as pages of one token, and count the blocks of the tables in such pages.
+        """View the latents of a layer and what follows them as pages of one row.
 
         Returns:
             ``[num_pages, 1, row_size]``, and the tables that `chosen_slots` needs to find tokens there.
         """
         blocks, row = latents.stride(0) // (self.block_size * latents.shape[2]), latents.shape[2]
-        pages = ((len(latents) - 1) * blocks + 1) * self.block_size
+        pages = (len(latents) * latents.stride(0) - latents.storage_offset()) // row
         return latents.as_strided((pages, 1, row), (row, row, 1)), block_tables * blocks
 
     def attention_options(self, layer: int) -> dict[str, Any]:
