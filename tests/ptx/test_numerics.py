@@ -167,7 +167,7 @@ def test_a_program_and_an_op(program, capsys):
     assert "program.py: infinities and NaN" in told
     assert "div.rn.f32(0, 0) = nan" in told
 
-    case = ops.get("paged_attention").case("small", num_heads=2, num_kv_heads=1, seq_lens=(40,))
+    case = ops.get("paged_attention").case("small", num_heads=2, num_kv_heads=1, seq_lens=(520,))
     report = wb.trace("paged_attention", case, variant="cuda_partitioned", numerics=True).numerics
     assert report, "nothing is lost"
     assert len({one.kernel for one in report.launches}) == 2
