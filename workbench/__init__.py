@@ -19,6 +19,8 @@ _LAZY = {
     "compare_code": "workbench.comparison.code_comparison",
     "occupancy": "workbench.comparison.occupancy",
     "trace": "workbench.ops.tracing",
+    "debug": "workbench.ops.debugging",
+    "debug_kernel": "workbench.launch.debug",
     "diff": "workbench.analysis.difference",
     "trace_kernel": "workbench.launch",
     "tune": "workbench.tuning",
@@ -63,8 +65,10 @@ if TYPE_CHECKING:
     from workbench.launch import load_cuda as load_cuda
     from workbench.launch import load_ptx as load_ptx
     from workbench.launch import trace_kernel as trace_kernel
+    from workbench.launch.debug import debug_kernel as debug_kernel
     from workbench.ops import compile as compile
     from workbench.ops import variants as variants
+    from workbench.ops.debugging import debug as debug
     from workbench.ops.declared import full as full
     from workbench.ops.declared import rand as rand
     from workbench.ops.declared import randint as randint

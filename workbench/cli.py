@@ -18,6 +18,7 @@ _PLACES = {
     "compare": "workbench.comparison.commands:compare",
     "compare-code": "workbench.comparison.code_commands:compare_code",
     "completion": "workbench.cli:completion",
+    "debug": "workbench.ui.debug_commands:debug",
     "diff": "workbench.analysis.difference.commands:diff",
     "doctor": "workbench.cli:doctor",
     "export": "workbench.tuning.commands:export",
@@ -29,6 +30,7 @@ _PLACES = {
     "setup": "workbench.driver.commands:setup",
     "trace": "workbench.comparison.commands:trace",
     "tune": "workbench.tuning.commands:tune",
+    "watch": "workbench.comparison.watch_commands:watch",
 }
 """Modules that import nothing but click and their options, so that help and completion stay fast."""
 

@@ -144,7 +144,7 @@ def check_kernel(
     call = KernelCall(kernel, grid, block, args, kwargs, shared_bytes, arch)
     if is_jit(kernel):
         return run_call(call, options, both_orders=True).check
-    compiled, launch = _bound(call, options)
+    compiled, launch = bound_call(call, options)
     notes = notes_on(launch.names, launch.values, kernel.macros.values() if isinstance(kernel, Kernel) else ())
     report, notes = run(compiled, launch, both_orders=True, unwritten=uninitialised, notes=notes)
     return CheckReport(compiled.label, tuple(report.findings), report, notes)
@@ -192,7 +192,7 @@ def trace_kernel(
     call = KernelCall(kernel, grid, block, args, kwargs, shared_bytes, arch)
     if is_jit(kernel):
         return run_call(call, options).trace
-    compiled, launch = _bound(call, options)
+    compiled, launch = bound_call(call, options)
     report, _ = run(compiled, launch)
     return trace_of(compiled, report, shared_bytes)
 
@@ -210,12 +210,12 @@ def run_on_elements(
     call = KernelCall(kernel, grid, block, args, kwargs)
     if is_jit(kernel):
         return run_call(call, options).kernel
-    compiled, launch = _bound(call, options)
+    compiled, launch = bound_call(call, options)
     run(compiled, launch)
     return compiled
 
 
-def _bound(call: KernelCall, options: LaunchOptions) -> tuple[CompiledKernel, MachineLaunch]:
+def bound_call(call: KernelCall, options: LaunchOptions) -> tuple[CompiledKernel, MachineLaunch]:
     """Return the compiled kernel and its launch on the PTX machine, ready to run."""
     compiled, signature = kernel_to_launch(call.kernel, call.kwargs, call.arch)
     block = compiled.threads_per_block if call.block is None else call.block
@@ -237,5 +237,5 @@ def _footprint_of(after: Sequence[Any]) -> Any:
         )  # fmt: skip
     kernel, grid, block, args = after[:4]
     call = KernelCall(kernel, grid, block, args, shared_bytes=after[4] if len(after) == 5 else 0)
-    _, launch = _bound(call, LaunchOptions(checks=True))
+    _, launch = bound_call(call, LaunchOptions(checks=True))
     return launch.run().footprint

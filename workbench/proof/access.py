@@ -116,10 +116,15 @@ class ThreadAccess:
     @property
     def key(self) -> tuple:
         """Everything that decides whether it is in bounds, and with which others it races."""
+        return self.base, self.offset, (self.statement.start, *self.rounds) if self.writes else (), *self.manner
+
+    @property
+    def manner(self) -> tuple:
+        """The part of the key besides its place and its statement."""
         return (
-            self.base, self.offset, self.width, self.path, self.writes, self.strong, self.in_block, self.copy,
-            self.epochs, self.lane_epochs, (self.statement.start, *self.rounds) if self.writes else (), self.clock,
-            self.over, self.landing, self.proxy, self.element if self.strong else 0, self.fixed, self.values,
+            self.width, self.path, self.writes, self.strong, self.in_block, self.copy, self.epochs, self.lane_epochs,
+            self.clock, self.over, self.landing, self.proxy, self.element if self.strong else 0, self.fixed,
+            self.values,
         )  # fmt: skip
 
     @property

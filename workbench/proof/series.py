@@ -23,7 +23,7 @@ def in_series(
     groups: dict[tuple, list[ThreadAccess]] = {}
     for one in several:
         rest = one.offset - one.offset.parts.get((), 0)
-        groups.setdefault((rest, *one.key[2:10], *one.key[11:]), []).append(one)
+        groups.setdefault((rest, one.manner), []).append(one)
     found, series = [], {}
     for members in groups.values():
         members.sort(key=lambda one: one.offset.parts.get((), 0))

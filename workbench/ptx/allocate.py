@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -67,11 +68,22 @@ class Slots:
 
         ``order`` is the order in which the blocks are laid out.
         """
-        place = {number: at for at, number in enumerate(order)}
-        successors = [[place[following] for following in blocks[number].successors] for number in order]
-        pcs = (accesses.read_pc, accesses.read, accesses.written_pc, accesses.written, accesses.kills)
-        offsets, self.size = core.allocate(
-            [len(blocks[number].code) for number in order], successors, *(each.tobytes() for each in pcs),
-            [register.width for register in registers], self.size,
-        )  # fmt: skip
+        widths = [register.width for register in registers]
+        offsets, self.size = core.allocate(*_for_core(blocks, order, accesses), widths, self.size)
         return np.frombuffer(offsets, np.int32)
+
+
+def lives(
+    blocks: list[BasicBlock], order: Sequence[int], accesses: Accesses, registers: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first and the last point where each register is live, by its number."""
+    first, last = core.lives(*_for_core(blocks, order, accesses), registers)
+    return np.frombuffer(first, np.int64), np.frombuffer(last, np.int64)
+
+
+def _for_core(blocks: list[BasicBlock], order: Sequence[int], accesses: Accesses) -> tuple[Any, ...]:
+    """Return lengths and successors of the blocks in their order, and the accesses as bytes."""
+    place = {number: at for at, number in enumerate(order)}
+    successors = [[place[following] for following in blocks[number].successors] for number in order]
+    pcs = (accesses.read_pc, accesses.read, accesses.written_pc, accesses.written, accesses.kills)
+    return [len(blocks[number].code) for number in order], successors, *(each.tobytes() for each in pcs)

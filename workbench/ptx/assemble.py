@@ -9,10 +9,10 @@ from itertools import chain
 import numpy as np
 
 from workbench.ptx import calls, contraction, flow, products, tensor_loads
-from workbench.ptx.allocate import Accesses, Slots
+from workbench.ptx.allocate import Accesses, Slots, lives
 from workbench.ptx.instruction import Form, Instruction, InstructionStep
 from workbench.ptx.machine import ADDRESS, CALL, FLAGS, FRAGMENT, NEGATED, NO_SLOT, OPCODES, TRUE_SLOT, core
-from workbench.ptx.operands import SPECIALS, Constant, DynamicShared
+from workbench.ptx.operands import SPECIALS, Constant, DynamicShared, Operand, Register
 from workbench.ptx.parse import ParsedModule, PtxEntry
 
 _HEAD = core.ROW["names"][:ADDRESS]  # columns before the operands in a row of 32-bit numbers
@@ -31,13 +31,33 @@ class _Part:
     misused: list[products.Misuse]
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterSlots:
+    """Registers of a kernel or function, whose code is ``[begin, end)``.
+
+    ``offsets`` are their slots by number, 0 for those that do not occur. ``first`` and ``last`` are the points, counted
+    from ``begin``, between which each holds its value: instruction i reads at 2i and writes at 2i + 1.
+    """
+
+    begin: int
+    end: int
+    registers: list[Register]
+    offsets: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+
+
 class Decoded:
     """A kernel in the core's form, with the statement behind every pc (None for inserted steps).
 
-    With ``fmad`` products and sums are contracted (see contraction.py).
+    With ``fmad`` products and sums are contracted (see contraction.py). With ``keeps_registers`` steps keep their
+    registers, and ``registers`` has the slots of each unit; a kernel that only runs does not need them.
     """
 
-    def __init__(self, module: ParsedModule, entry: PtxEntry, address_of: Callable[[str], int], fmad: bool):
+    def __init__(
+        self, module: ParsedModule, entry: PtxEntry, address_of: Callable[[str], int], fmad: bool,
+        keeps_registers: bool = False,
+    ):  # fmt: skip
         units = calls.units(module, entry, address_of)
         parts = [_lay_out(unit, fmad) for unit in units]
         # A kernel that calls functions begins with a jump over them.
@@ -57,12 +77,17 @@ class Decoded:
         self.local_bytes = calls.local_bytes(units)
         slots, saves, rows = Slots(), [], []
         fragments: list[list[int]] = []
+        self.registers: list[RegisterSlots] = []
         for step in head:
             rows.append(_Table([step], slots).rows(np.zeros(0, np.int32), fragments))
             rows[0][0, _TARGET] = begins[entry.name]
         for part in parts:
             table, registers = _Table(part.code, slots), part.unit.symbols.registers
-            offsets = slots.registers(part.blocks, part.order, table.accesses(), registers)
+            accesses = table.accesses()
+            offsets = slots.registers(part.blocks, part.order, accesses, registers)
+            if keeps_registers:
+                begin, spans = begins[part.unit.source.name], lives(part.blocks, part.order, accesses, len(registers))
+                self.registers.append(RegisterSlots(begin, begin + len(part.code), registers, offsets, *spans))
             kept = np.flatnonzero(offsets).tolist() if part.unit.recursive else []
             saves.append(sorted({(int(offsets[n]), registers[n].width) for n in kept}))
             rows.append(table.rows(offsets, fragments))
@@ -84,8 +109,10 @@ class Decoded:
         )  # fmt: skip
 
         self.misused = _misused(parts, code)
-        for step in code:  # slots replace them now; dropping them saves memory, as a sweep keeps many programs
-            step.registers, step.guard = (), None
+        self.slots: dict[Operand, int] = dict(slots.of) if keeps_registers else {}
+        if not keeps_registers:
+            for step in code:  # slots replace them now; dropping them saves memory, as a sweep keeps many programs
+                step.registers, step.guard = (), None
 
     def written_at(self, pc: int) -> int:
         """Return the pc at which the statement of an instruction begins.

@@ -219,10 +219,14 @@ class PtxKernel(DecodedKernel):
 
         if options.exact:
             code = self.exact(code)
+        if options.debugger is not None and (debugger := options.debugger.attach(self, launch)) is not None:
+            bound.debugger = debugger
         log = log_of(options.numerics)
         if log:
             bound.numerics, bound.threads = log.core, 1
         result = run(recorded)
+        if options.debugger is not None:
+            options.debugger.detach()
         outcome = Outcome(self, grid, launch.block, options, result, extents, launch.names)
         printed = result.printed.decode(errors="replace") if result.printed else ""
         if printed:

@@ -6,7 +6,7 @@ import difflib
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.errors import ArgumentError, UnknownNameError
 
@@ -26,6 +26,18 @@ AS_ON_A_GPU: Mapping[str, Any] = {"clock_start": 1_790_000_000_000_000_000, "mul
 """Options of a launch that let it see a clock and a number of multiprocessors as those of a GPU are, not 0 and 1."""
 
 UNDEFINED_BITS = (0xFFFF_FFFF, 0x5A5A_5A5A)  # a NaN or -1; the second, 1.5e16, to compare two launches
+
+
+class LaunchDebugger(Protocol):
+    """Protocol of an object that stops launches."""
+
+    def attach(self, kernel: Any, launch: Any) -> Any:
+        """Return the core's debugger for a bound launch that is about to run; None to let it run as usual."""
+        ...
+
+    def detach(self) -> None:
+        """Note that the launch is over; raise to keep its caller from going on."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +176,8 @@ class LaunchOptions:
 
     Such loads cause no race.
     """
+    debugger: LaunchDebugger | None = None
+    """Object that stops launches and shows their state (`workbench.launch.debug`)."""
     follow_addresses: bool = True
     """True to check the memory that addresses in arguments lead to like an argument, and to name it by its place.
 

@@ -162,7 +162,7 @@ class Outcome:
 
     def _explained(self, fault: CoreFinding, finding: Finding, run: Callable[[int], CoreResult]) -> Finding:
         """Return a deadlock at an mbarrier with its reason, which a second, recorded run of the block reveals."""
-        if finding.kind != "deadlock" or not passed_phases.asks(finding.message):
+        if finding.kind != "deadlock" or self.options.debugger is not None or not passed_phases.asks(finding.message):
             return finding
         kernel, again = self.kernel, run(fault.block)
         if again.fault is None or again.fault.place != fault.place:

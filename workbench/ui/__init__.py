@@ -18,6 +18,8 @@ _LAZY = {
     "bank_maps": "workbench.ui.request_stepper",
     "warp_timeline": "workbench.ui.kernel.timeline_picture",
     "pipeline_view": "workbench.ui.kernel.pipeline_picture",
+    "shared_layout": "workbench.ui.tile_layout",
+    "SharedAccess": "workbench.ui.tile_layout",
     "LineAxes": "workbench.ui.line_plots",
     "marked_lines": "workbench.ui.line_plots",
     "png_of": "workbench.ui.picture",
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from workbench.ui.request_stepper import warp_maps as warp_maps
     from workbench.ui.sector_picture import warp_map as warp_map
     from workbench.ui.source_widget import source_view as source_view
+    from workbench.ui.tile_layout import SharedAccess as SharedAccess
+    from workbench.ui.tile_layout import shared_layout as shared_layout
 
 
 __getattr__, __dir__ = lazily(__name__, _LAZY)

@@ -143,10 +143,13 @@ def asking(request: WarpRequest) -> str:
 
 
 def place(request: WarpRequest | WarpSpan) -> str:
-    """Return the line of a request or barrier in the kernel's own file, such as ``line 113``, else its PTX line."""
+    """Return the line of a request or barrier in the kernel's own file, such as ``line 113``, else its PTX line.
+
+    A request that no kernel made has the name of its source.
+    """
     if request.kernel_line:
         return f"line {request.kernel_line}"
     if request.source_line:
         return f"{request.source.rsplit('/', 1)[-1]}:{request.source_line}"
     ptx_line = getattr(request, "ptx_line", 0)
-    return f"PTX line {ptx_line}" if ptx_line else "a line the compiler does not name"
+    return f"PTX line {ptx_line}" if ptx_line else request.source or "a line the compiler does not name"

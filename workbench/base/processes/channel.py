@@ -78,6 +78,14 @@ class Channel:
                 raise TimeoutError
         return self.socket.fileno() in ready
 
+    def readable(self, seconds: float, watch: int | None = None) -> bool:
+        """Return True once there is something to read or the other side has ended, False after ``seconds``."""
+        poll = select.poll()
+        for one in (self.socket.fileno(), watch):
+            if one is not None:
+                poll.register(one, select.POLLIN)
+        return bool(poll.poll(seconds * 1e3))
+
     @property
     def hung_up(self) -> bool:
         """True if the other side has closed its connection."""

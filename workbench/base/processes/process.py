@@ -127,6 +127,10 @@ class Peer(ABC):
             raise self.ended()
         return content
 
+    def answers(self, seconds: float) -> bool:
+        """Return True once a message has begun to arrive or the process has ended, False after ``seconds``."""
+        return self._channel.readable(seconds, self._watch)
+
     def ask(
         self,
         content: bytes,

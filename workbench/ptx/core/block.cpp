@@ -11,6 +11,7 @@
 #include "checks/trusted.hpp"
 #include "checks/waits.hpp"
 #include "codes.hpp"
+#include "debug/debugger.hpp"
 #include "matrices/tensor_memory.hpp"
 #include "memory/allocation.hpp"
 #include "memory/bulk_copy.hpp"
@@ -63,7 +64,9 @@ class BlockRunner {
 
  private:
   void begin();
+  void clear();
   void finish();
+  double seconds() const;
   void fill_specials(Warp& warp);
   void fill_block_specials();
   u32 block_index(u32 axis) const;
@@ -310,7 +313,22 @@ u32 BlockRunner::shared_special(Special special) const {
   }
 }
 
+// Gives registers, local and tensor memory the values of a first block: under a debugger no block
+// sees what another one left, since it may be repeated alone.
+void BlockRunner::clear() {
+  for (Warp& warp : warps_) {
+    std::memcpy(warp.registers, kernel_.image.data(), kernel_.image.size());
+    std::memset(warp.local, 0, std::size_t{kernel_.local_bytes} * kLanes);
+    fill_specials(warp);
+    warp.issued = 0;
+  }
+  for (BlockSpecial& one : block_specials_) one.filled = false;
+  constexpr std::size_t kCells = std::size_t{TensorMemory::kRows} * TensorMemory::kColumns;
+  if (block.tensor) std::memset(block.tensor->column(0), 0xff, kCells * sizeof(u32));
+}
+
 void BlockRunner::begin() {
+  if (launch_.debugger) clear();
   // Shared memory starts as NaNs and -1, not as zeros, so that a read before any write shows.
   std::memset(block.shared, 0xff, launch_.shared_bytes);
   if (kernel_.reserves_shared)
@@ -561,10 +579,17 @@ void BlockRunner::deadlock() {
   throw Stop{{.problem = Problem::deadlock, .block = block.index}};
 }
 
+// CPU seconds of this thread; under a debugger the same in every run.
+double BlockRunner::seconds() const {
+  constexpr double kOfAnInstruction = 1e-7;
+  if (!launch_.debugger) return thread_seconds();
+  return kOfAnInstruction * static_cast<double>(block.instructions);
+}
+
 // Updates the record of the last progress from the CPU time. Returns true if nothing has progressed
 // for longer than the idle limit.
 bool BlockRunner::grow_older() {
-  const double now = thread_seconds();
+  const double now = seconds();
   if (next_look_ < 0) next_look_ = now + pause_;
   due_ |= !block.proof && now >= next_look_;
   if (moves_ != moves_told_) launch_.moves.fetch_add(1, std::memory_order_relaxed);
@@ -597,7 +622,7 @@ void BlockRunner::look_for_waits() {
     waits_ = proved_ = false;
     block.proof = nullptr;
     pause_ = std::min(4 * pause_, kLastPause);
-    next_look_ = thread_seconds() + pause_;
+    next_look_ = seconds() + pause_;
   }
 }
 
@@ -715,6 +740,7 @@ void BlockRunner::start(s64 index, Cluster* cluster) {
   } else {
     alone_.phase = 1;
   }
+  if (launch_.debugger) launch_.debugger->starts(block);
   begin();
 }
 
@@ -902,6 +928,7 @@ class GangWorker {
   void wait_together();
   bool is_scheduled() const { return launch_.schedule != nullptr; }
   std::size_t scheduled_gang();
+  void mark_place(const Gang& gang) const;
 
   Launch& launch_;
   WorkerResult& result_;
@@ -927,6 +954,16 @@ std::unique_ptr<Gang> GangWorker::made() const {
   return gang;
 }
 
+// Tells a debugger that the launch can be repeated from here: no other blocks run.
+void GangWorker::mark_place(const Gang& gang) const {
+  if (!launch_.debugger || gangs_.size() > 1 || (!gangs_.empty() && gangs_[0].get() != &gang))
+    return;
+  u64 instructions = result_.instructions, lanes = result_.lanes;
+  for (const auto& runner : gang.runners)
+    instructions += runner->block.instructions, lanes += runner->block.lanes;
+  launch_.debugger->begin(gang.turn, instructions, lanes);
+}
+
 // Starts the next blocks of the launch; false if there are none.
 bool GangWorker::start(Gang& gang) {
   const u32 size = launch_.blocks_per_cluster();
@@ -935,6 +972,7 @@ bool GangWorker::start(Gang& gang) {
   gang.left.clear();
   if (launch_.workspace) {
     if (gang.turn > 0) return false;
+    mark_place(gang);
     for (s64 index = 0; index < launch_.blocks(); ++index) {
       index_ = index;
       gang.runners[static_cast<std::size_t>(index)]->start(index);
@@ -944,6 +982,7 @@ bool GangWorker::start(Gang& gang) {
     const s64 cluster = place_in_order(launch_, launch_.blocks() / size, gang.turn);
     index_ = block_of_cluster(launch_, cluster, 0);
     if (index_ > launch_.lowest_fault.load()) return false;
+    mark_place(gang);
     gang.together = {};
     if (gang.clocks) gang.clocks->begin();
     for (u32 rank = 0; rank < size; ++rank)
@@ -953,6 +992,7 @@ bool GangWorker::start(Gang& gang) {
     const s64 place = place_in_order(launch_, launch_.blocks_run(), gang.turn);
     index_ = launch_.sample.empty() ? place : launch_.sample[static_cast<std::size_t>(place)];
     if (index_ > launch_.lowest_fault.load()) return false;
+    mark_place(gang);
     gang.before = gang.runners[0]->block.instructions;
     gang.runners[0]->start(index_);
   }
@@ -1093,6 +1133,7 @@ void GangWorker::run() {
         wait_together();
     }
   } catch (const Stop& stop) {
+    if (launch_.debugger) launch_.debugger->fault(stop.finding);
     note_fault(launch_, result_, stop, index_);
   }
   if (spare_) count(*spare_);
@@ -1118,8 +1159,14 @@ class DefaultArithmetic {
 
 void run_worker(Launch& launch, WorkerResult& result) noexcept {
   const DefaultArithmetic arithmetic;
+  const auto work = [&] {
+    try {
+      GangWorker(launch, result).run();
+    } catch (const Unwind&) {}
+    return launch.debugger && launch.debugger->again();
+  };
   try {
-    GangWorker(launch, result).run();
+    while (work()) {}
   } catch (...) {
     result.error = std::current_exception();
     if (result.began) launch.stop = true;

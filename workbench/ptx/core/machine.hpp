@@ -470,6 +470,7 @@ struct Launch {
   bool last_warp_first = false;        // the order in which the warps of a block take turns
   u32 undefined = ~0u;                 // value of a shuffle whose source lane takes no part
   class Schedule* schedule = nullptr;  // null: the usual order
+  class Debugger* debugger = nullptr;
   bool copies_early = false;  // copies land when they are issued, not when a thread waits for them
   // Uses shortcuts where they do not change the result (lane_offsets.hpp, quiet_log.cpp).
   bool takes_shortcuts = true;

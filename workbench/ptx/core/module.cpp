@@ -29,6 +29,7 @@
 #include "checks/unread_copies.hpp"
 #include "checks/waits.hpp"
 #include "codes.hpp"
+#include "debug/debugger.hpp"
 #include "exact/handlers.hpp"
 #include "exact/lanes.hpp"
 #include "machine.hpp"
@@ -38,7 +39,9 @@
 #include "memory/tensor_map.hpp"
 #include "numerics/watch.hpp"
 #include "processor.hpp"
+#include "python_debugger.hpp"
 #include "python_enums.hpp"
+#include "python_findings.hpp"
 #include "python_numerics.hpp"
 #include "python_operands.hpp"
 #include "registers.hpp"
@@ -404,19 +407,6 @@ Ended run_workers(Launch& launch, std::vector<WorkerResult>& results, double sec
   return {lookout.timed_out, lookout.used()};
 }
 
-nb::dict describe(const Finding& finding) {
-  nb::dict row;
-  row["problem"] = nb::cast(finding.problem).attr("name");
-  row["pc"] = finding.pc, row["other_pc"] = finding.other_pc;
-  row["other_block"] = finding.other_block, row["block"] = finding.block,
-  row["thread"] = finding.thread, row["other_thread"] = finding.other_thread;
-  row["address"] = finding.address, row["bytes"] = finding.bytes, row["count"] = finding.count,
-  row["exchanged"] = finding.exchanged;
-  row["least"] = finding.least, row["most"] = finding.most;
-  row["text"] = nb::bytes(finding.text.data(), finding.text.size());
-  return row;
-}
-
 // Joins the device printf output of all workers, in the order of blocks.
 std::string printed_text(std::vector<WorkerResult>& results) {
   std::vector<Printed*> all;
@@ -476,6 +466,7 @@ struct BoundLaunch {
   std::shared_ptr<Footprint> overlapped;
   std::shared_ptr<DeviceHeap> heap;
   u64 number_in_heap = 0;
+  std::shared_ptr<Debugger> debugger;
   std::shared_ptr<numerics::Log> numerics;
 };
 
@@ -546,7 +537,7 @@ void set_options(Launch& launch, const BoundLaunch& bound) {
   launch.of_host = bound.of_host;
   launch.sample = bound.sample;
   launch.sampled.resize(bound.sample.size());
-  launch.threads = threads_for(launch, bound.threads);
+  launch.threads = bound.debugger ? 1 : threads_for(launch, bound.threads);
   if (!bound.unused.empty()) launch.unused.resize(launch.kernel->code.size());
   for (const auto& [pc, by_warp] : bound.unused) launch.unused[pc] = by_warp;
   set_extents(launch.shared_extents, bound.shared_extents, *launch.kernel);
@@ -558,6 +549,20 @@ void set_options(Launch& launch, const BoundLaunch& bound) {
   set_extents(launch.global_extents, bound.global_extents, *launch.kernel);
   if (!bound.unwritten_sources.empty()) launch.unwritten_sources.resize(launch.kernel->code.size());
   for (const u32 pc : bound.unwritten_sources) launch.unwritten_sources.at(pc) = true;
+}
+
+// How each instruction of a kernel writes global memory, for a debugger.
+std::vector<WritesGlobal> writes_of(const MadeKernel& kernel) {
+  std::vector<WritesGlobal> all(kernel.code.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::string& name = instruction_table()[kernel.opcodes[i]].name;
+    const MemoryEffect& effect = kernel.effects[i];
+    if (effect.effect == Effect::stores && effect.window != MemoryEffect::shared)
+      all[i] = WritesGlobal::plain;
+    else if (facts_of(kernel.opcodes[i]).writes_global)
+      all[i] = name.starts_with("tensormap.") ? WritesGlobal::map : WritesGlobal::matrix;
+  }
+  return all;
 }
 
 class RunningLaunch {
@@ -603,14 +608,26 @@ nb::dict run_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
     sums = std::make_unique<FloatSums>(kernel);
     launch.float_sums = sums.get();
   }
-  MapWatch maps;
-  if (bound.checks && kernel.reads_maps) launch.maps = &maps;
+  std::optional<MapWatch> maps;
+  if (bound.checks && kernel.reads_maps) launch.maps = &maps.emplace();
   Recorder recorder(bound.recorded_block, bound.record_limit);
   if (bound.recorded_block >= 0) launch.recorder = &recorder;
   std::vector<WorkerResult> results(static_cast<std::size_t>(launch.threads));
   Waits waits(launch.threads);
   launch.waits = &waits;
-  const RunningLaunch running;
+  std::optional<RunningLaunch> running;
+  if (Debugger* const debugger = bound.debugger.get()) {
+    debugger->writers_of_global = writes_of(kernel);
+    debugger->attach(launch, results[0], [&] {
+      if (maps) launch.maps = &maps.emplace();
+      if (shadow) shadow = std::make_unique<GlobalShadow>(launch);
+      if (sums) sums = std::make_unique<FloatSums>(kernel);
+      launch.global_shadow = shadow.get(), launch.float_sums = sums.get();
+    });
+    launch.debugger = debugger;
+  } else {
+    running.emplace();  // one that is stopped changes no memory
+  }
   const auto start = std::chrono::steady_clock::now();
   const Ended ended = run_workers(launch, results, bound.seconds_limit);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -764,6 +781,18 @@ nb::tuple allocate(const std::vector<u32>& lengths, const Successors& successors
                                          static_cast<u32>(widths.size()));
   const std::vector<u32> offsets = place_registers(lives, widths, size);
   return nb::make_tuple(raw_bytes(offsets), size);
+}
+
+// Returns the points where each register is first and last live, as allocate() finds them: two
+// arrays of s64.
+nb::tuple lives(const std::vector<u32>& lengths, const Successors& successors, nb::bytes read_pc,
+                nb::bytes read, nb::bytes written_pc, nb::bytes written, nb::bytes kills,
+                std::size_t registers) {
+  std::vector<RegisterAccess> writes = accesses(written_pc, written);
+  for (std::size_t i = 0; i < writes.size(); ++i) writes[i].kills = kills.c_str()[i];
+  const RegisterLives lives =
+      find_lives(lengths, successors, accesses(read_pc, read), writes, static_cast<u32>(registers));
+  return nb::make_tuple(raw_bytes(lives.first), raw_bytes(lives.last));
 }
 
 // Returns the elements of an array of floats of the given type, as u16: residues, and symbols above
@@ -956,11 +985,13 @@ NB_MODULE(PTX_MODULE_NAME, m) {
   m.def("encode_tensor_map", &encode_tensor_map);
   m.def("order_blocks", &order_blocks);
   m.def("allocate", &allocate);
+  m.def("lives", &lives);
   m.def("take_slot", [](u32 width, u32 size) {
     const u32 offset = take_slot(width, size);
     return std::pair(offset, size);
   });
   nb::class_<Footprint>(m, "Footprint");
+  bind_debugger(m);
   m.attr("HEAP_SPAN") = u64{DeviceHeap::kSpan};
   nb::class_<DeviceHeap>(m, "DeviceHeap")
       .def("__init__",
@@ -1017,6 +1048,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("overlapped", &BoundLaunch::overlapped)
       .def_rw("heap", &BoundLaunch::heap)
       .def_rw("number_in_heap", &BoundLaunch::number_in_heap)
+      .def_rw("debugger", &BoundLaunch::debugger)
       .def_rw("numerics", &BoundLaunch::numerics);
   nb::class_<MadeKernel>(m, "Kernel")
       .def("__init__", &build_kernel)

@@ -447,11 +447,24 @@ class Turn {
   u64 executed_ = 0, lanes_ = 0;
 };
 
+// Under a debugger, which takes no statistics.
+Outcome run_debugged(Block& block, Warp& warp) {
+  block.launch->debugger->enter(block, warp);
+  if (block.proof) {
+    block.proof->warp = &warp;
+    return block.observed ? Turn<Debugged<Proving<Observer<false>>>>(block, warp).run()
+                          : Turn<Debugged<Proving<Unobserved>>>(block, warp).run();
+  }
+  return block.observed ? Turn<Debugged<Observer<false>>>(block, warp).run()
+                        : Turn<Debugged<Unobserved>>(block, warp).run();
+}
+
 }  // namespace
 
 Outcome run_warp(Block& block, Warp& warp) {
   if (__builtin_expect(block.launch->schedule != nullptr, 0))
     for (LateStores& late : block.launch->schedule->late) late.enter(warp);
+  if (__builtin_expect(block.launch->debugger != nullptr, 0)) return run_debugged(block, warp);
   if (__builtin_expect(block.proof != nullptr, 0)) {
     block.proof->warp = &warp;
     if (!block.observed) return Turn<Proving<Unobserved>>(block, warp).run();

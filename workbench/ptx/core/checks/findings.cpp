@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "debug/debugger.hpp"
 #include "warp.hpp"
 
 namespace workbench::ptx {
@@ -42,7 +43,7 @@ void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address
                         .bytes = bytes,
                         .text = std::move(text)};
   if (!launch->checks) throw Stop{finding};
-  findings->add(finding);
+  note(finding);
 }
 
 void Block::print(const std::string& text) {
@@ -54,7 +55,9 @@ void Block::print(const std::string& text) {
 }
 
 void Block::note(const Finding& finding) {
-  if (launch->checks) findings->add(finding);
+  if (!launch->checks) return;
+  findings->add(finding);
+  if (launch->debugger) launch->debugger->note(finding);
 }
 
 }  // namespace workbench::ptx

@@ -2,6 +2,7 @@
 // observer, so that a bare launch has no tests for them.
 #pragma once
 #include "checks/waits.hpp"
+#include "debug/debugger.hpp"
 #include "schedule.hpp"
 #include "scheduler.hpp"
 
@@ -88,6 +89,20 @@ class Proving : public Other {
 
  private:
   Proof& proof_;
+};
+
+// In addition to another observer, shows each instruction to a debugger, which may stop there.
+template <class Other>
+class Debugged : public Other {
+ public:
+  explicit Debugged(Block& block) : Other(block), debugger_(*block.launch->debugger) {}
+  void issued(s32 pc, u32 lanes) const {
+    debugger_.look(pc, lanes);
+    Other::issued(pc, lanes);
+  }
+
+ private:
+  Debugger& debugger_;
 };
 
 // Reports a lane that uses one member mask while another lane, which that mask names, uses another

@@ -6,6 +6,7 @@
 #include "checks/global_shadow.hpp"
 #include "checks/source_watch.hpp"
 #include "checks/unread_copies.hpp"
+#include "debug/debugger.hpp"
 #include "memory/access.hpp"
 #include "memory/async_copy.hpp"
 #include "schedule.hpp"
@@ -277,6 +278,9 @@ void source_read(Warp& warp, const PendingCopy& copy, u32 lanes, s32 landing) {
 void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock, s32 landing) {
   Block& block = *warp.block;
   const bool early = copy.early;
+  if (Debugger* const debugger = block.launch->debugger; debugger && !early)
+    PTX_FOR_EACH_LANE (lane, lanes)
+      debugger->lands(block, copy.pc, warp.thread(lane), copy.destination[lane], copy.bytes);
   of_copy_size(copy.bytes, [&](auto size) {
     if (!block.shadow) {
       if (!early) move<size>(warp, copy, lanes);

@@ -16,6 +16,7 @@
 #include "checks/source_watch.hpp"
 #include "checks/unread_copies.hpp"
 #include "codes.hpp"
+#include "debug/debugger.hpp"
 #include "memory/access.hpp"
 #include "memory/cluster.hpp"
 #include "memory/mbarrier.hpp"
@@ -371,6 +372,8 @@ void land(const BulkCopy& copy, Block& block) {
       std::memcpy(to, read, piece.bytes), read += piece.bytes;
     else
       std::memcpy(to, piece.host, piece.bytes);
+    if (Debugger* const debugger = block.launch->debugger)
+      debugger->lands(home, copy.pc, copy.warp->thread(copy.lane), piece.offset, piece.bytes);
   }
   if (!block.shadow) return;
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
@@ -558,6 +561,10 @@ void perform(Warp& warp, BulkCopy& copy) {
   read_sources(*block.worker);
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
   const Reduction operation = static_cast<Reduction>(in.bulk.reduction);
+  if (Debugger* const debugger = block.launch->debugger)
+    for (const BulkPiece& piece : copy.pieces)
+      if (piece.host)
+        debugger->writes(block, copy.pc, warp.thread(copy.lane), piece.address, piece.bytes);
   const u8* from = copy.values.data();
   const auto held =
       block.shadow ? block.launch->global_shadow->hold() : std::unique_lock<std::recursive_mutex>();
