@@ -167,9 +167,8 @@ def test_a_program_and_an_op(program, capsys):
     assert "program.py: infinities and NaN" in told
     assert "div.rn.f32(0, 0) = nan" in told
 
-    case = ops.get("paged_attention").case("small", num_heads=2, num_kv_heads=1, seq_lens=(520,))
-    report = wb.trace("paged_attention", case, variant="cuda_partitioned", numerics=True).numerics
+    case = ops.get("paged_attention").case("small", num_heads=2, num_kv_heads=1, seq_lens=(40,))
+    report = wb.trace("paged_attention", case, variant="cuda_thread_group", numerics=True).numerics
     assert report, "nothing is lost"
-    assert len({one.kernel for one in report.launches}) == 2
     assert report.errors_from.share > 0.5
     assert report.errors_from.most < 2**-10, "the rounding of the output to f16"
