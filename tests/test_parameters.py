@@ -11,6 +11,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import NamedTuple
 
+from syntax import parsed, within
+
 PACKAGE = Path(__file__).parents[1] / "workbench"
 PAGES = PACKAGE.parent / "docs" / "api"
 
@@ -21,13 +23,11 @@ _OPERATORS = PACKAGE / "driver" / "torch_device" / "compositions.py"
 
 PRESCRIBED = {
     "workbench.driver.triton.launcher.Launcher.__call__": "Triton calls it",
-    "workbench.attention.models.hf.attention": "transformers calls it",
     "workbench.attention.ops.causal_attention.api._gradients": "torch's op calls it with all of its own arguments",
     "workbench.attention.ops.paged_attention.reference.reference": "it takes the arguments of the public op",
     "workbench.attention.ops.paged_attention.reference.attend": "it takes the features of the public op",
     "workbench.attention.ops.paged_prefill.reference.reference": "it takes the arguments of the public op",
     "workbench.attention.ops.paged_prefill.reference.attend": "it takes the features of the public op",
-    "workbench.attention.models.hf.PagedCache.__init__": "users import the module: its room does without transformers",
 }
 """Functions whose parameters somebody else prescribes, or users pass, where no rule shows it; with the reason."""
 
@@ -60,7 +60,7 @@ def functions(texts: Mapping[str, str]) -> Iterator[Taking]:
     """Yield every function of the modules, also those within classes and functions."""
 
     def below(node: ast.AST, name: str) -> Iterator[Taking]:
-        for child in ast.iter_child_nodes(node):
+        for child in within(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 full, given = f"{name}.{child.name}", child.args
                 taken = [*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg]
@@ -75,7 +75,7 @@ def functions(texts: Mapping[str, str]) -> Iterator[Taking]:
                 yield from below(child, name)
 
     for module, text in texts.items():
-        yield from below(ast.parse(text), module)
+        yield from below(parsed(text), module)
 
 
 def offered() -> set[str]:

@@ -41,9 +41,10 @@ _OF_LINE = (
 _DERIVED = ("sectors_per_request", "ideal_sectors_per_request", "bytes_moved", "used_fraction", "shared_conflicts")
 _SHOWN_SHARE = 0.01
 _PLAIN = {"lanes": "32", "used": "100%"}
+_IN_WORDS = {"lanes": "all 32 lanes are active", "used": "all bytes that move are used"}
 _NOTE = (
-    "Counts are PTX-level: ptxas may merge, split or drop instructions; .sass counts what it made. Sectors are per "
-    "request; sectors and wavefronts stand as counted/ideal."
+    "Instructions are those of the PTX; the machine code has its own (.sass). Sectors are per request; sectors and "
+    "wavefronts are written counted/ideal."
 )
 
 
@@ -252,7 +253,7 @@ class Trace(Tabular, Document, RunTotals):
             rows.append((line, [texts[name] for name in columns]))
         plain = alike(columns, [texts for _, texts in rows], _PLAIN)
         kept = [at for at, name in enumerate(columns) if name not in plain]
-        said = ", ".join(f"{name} {_PLAIN[name]}" for name in plain)
+        said = " and ".join(_IN_WORDS[name] for name in plain)
         return [columns[at] for at in kept], [(line, [texts[at] for at in kept]) for line, texts in rows], said
 
     def _place(self, line: TracedLine) -> str:
@@ -268,7 +269,7 @@ class Trace(Tabular, Document, RunTotals):
             self.title,
             *self.summary().brief,
             _NOTE,
-            f"lines of {files}" + (f"; in all of them {said}" if said else ""),
+            f"lines of {files}" + (f"; in each {said}" if said else ""),
         ]
         places = [self._place(line) for line, _ in rows]
         width = max(map(len, ("line", *places)))
@@ -304,7 +305,7 @@ class Trace(Tabular, Document, RunTotals):
             styles.append([heat if name == "instr." else "" for name in ("line", "source", *columns)])
         caption, note = (
             ". ".join([self.title, *self.summary().brief]),
-            _NOTE + (f" In all lines {said}." if said else ""),
+            _NOTE + (f" In each line {said}." if said else ""),
         )
         by_line = Table(
             ("line", "source", *columns), body, "rc" + "r" * len(columns), title=caption, note=note, styles=styles

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from workbench.ptx import Finding, LaunchReport
     from workbench.ptx.launch import MachineLaunch
     from workbench.ptx.numerics import NumericsLog
-    from workbench.ptx.options import LaunchOptions
+    from workbench.ptx.options import LaunchDebugger, LaunchOptions
     from workbench.toolchain import CompiledKernel
 
 _watch: Watch | None = None
@@ -41,7 +41,8 @@ class Watch:
     `LaunchOptions`. With ``last_warp_first`` the warps of a block take turns in the opposite order, asynchronous
     copies land at once, and the clocks are those of a GPU. ``seen`` keeps the launches for proofs.
     With ``exact`` launches compute on elements of a ring. ``numerics`` is the log in which they follow infinities and
-    NaN.
+    NaN. With ``late`` what the driver's clients enqueue runs when they wait for it; a ``first_schedule`` other than 0
+    then chooses some that runs earlier. A ``debugger`` stops launches.
     """
 
     launches: Launches
@@ -59,6 +60,8 @@ class Watch:
     seen: SeenLaunches | None = None
     exact: bool = False
     numerics: NumericsLog | None = None
+    late: bool = False
+    debugger: LaunchDebugger | None = None
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:
@@ -82,6 +85,7 @@ class Watch:
             statistics=options.statistics or self.trace,
             exact=options.exact or self.exact,
             numerics=options.numerics or self.numerics or False,
+            debugger=options.debugger or self.debugger,
             seconds_limit=seconds,
             idle_limit=IDLE_SECONDS if seconds is None and options.idle_limit is None else options.idle_limit,
         )

@@ -49,6 +49,8 @@ def occupancy(
 
     if len(configs) > 1:
         raise ArgumentError("config", f"{len(configs)} options", "one", "Write all its tunables in one --config.")
+    if what is None and not (options["block"] and options["registers"]):
+        raise click.UsageError("Missing argument 'OP' (a name, or FILE.py:NAME), or both --block and --registers.")
     result = run(**options | _named(what, options["variant"], configs, arch))
     tell(result, as_json)
     if plot:
@@ -93,6 +95,8 @@ def compare_code(
 
         options |= {"grid": list(map(dimensions_of, grids)) or None, "block": list(map(dimensions_of, blocks)) or None}
         options |= {"args": [*map(argument_of, args)]}
+    if what is None and not (options["block"] and options["registers"]):
+        raise click.UsageError("Missing argument 'OP' (a name, or FILE.py:NAME), or both --block and --registers.")
     result = run(**options)
     if as_json:
         say(result.to_json())

@@ -87,7 +87,9 @@ def check(
     from workbench.ops.files import load_op
 
     if full or skip_torch_compile or op is None:
-        got = "--full" if full else "--skip-torch-compile" if skip_torch_compile else "nothing"
+        if not (full or skip_torch_compile):
+            raise click.UsageError("Missing argument 'OP' (a name, or FILE.py:NAME), or --kernelbench.")
+        got = "--full" if full else "--skip-torch-compile"
         raise ArgumentError("op", got, "OP, or --kernelbench PROBLEM.py SOLUTION.py", "Name one of the two.")
     found = load_op(op)
     judgement = run(found, config="all" if all_configs else None, seeds=list(given) or seeds, **options)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.base.tables import Table, Tabular
+from workbench.judge.debugging import debug_command
 from workbench.judge.outcomes import OK, exit_status
 
 SCHEMA = "workbench-check/1"
@@ -292,11 +293,24 @@ class Judgement(Tabular):
         what = f"{self.op}, {self.candidate}" if self.candidate else self.op
         lines = [f"{what}: {passed} of {len(self.verdicts)} passed", *(f"  {one}" for one in self.verdicts)]
         lines += [f"  note: {note}" for note in self.notes]
+        if self.debug_command:
+            lines.append(f"  inside: {self.debug_command}")
         if self.op_file:
             lines.append(f"  by {self.op_file}, SHA-256 {self.op_sha256}")
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    @property
+    def debug_command(self) -> str:
+        """Command that stops inside the first kernel of the op's own which failed; "" without one."""
+        if self.candidate:
+            return ""
+        commands = (
+            debug_command(self.op, self.op_file, one.variant, one.case, one.config, one.outcome, bool(one.findings))
+            for one in self.verdicts
+        )
+        return next(filter(None, commands), "")
 
     def about(self) -> Mapping[str, str]:
         """Return what was judged, by which file, and with which seeds."""

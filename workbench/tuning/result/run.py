@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import placed
+from workbench.analysis.prediction.confidence import level, ranking
 from workbench.base.documents import document
 from workbench.base.pages import Section, framed
 from workbench.base.tables import Table, Tabular
@@ -115,6 +116,8 @@ class TuningRun(TuningResult, Tabular):
             "cases": ", ".join(case.label for case in self.cases),
             "variants": ", ".join(variant.name for variant in self.variants),
             "times": self.time_label,
+            "level of the times": "" if self.model is None else level(self.model),
+            "ranking by them": "" if self.model is None else ranking(self.model),
             "trials": f"{len(self.trials):,}, {self.new:,} of them new",
         }
 

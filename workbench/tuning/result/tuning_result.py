@@ -67,6 +67,16 @@ class Choice:
         return f"<{self}>"
 
 
+def _score(choice: Choice) -> float:
+    return choice.score
+
+
+def _printed_score(choice: Choice) -> tuple[str, int]:
+    """Return the score as far as a table shows it, and the bank conflicts."""
+    conflicts = sum(trial.counts.get("shared_conflicts") or 0 for trial in choice.trials)
+    return f"{choice.score:012.4f}", conflicts
+
+
 @dataclass(frozen=True)
 class CaseWinner:
     """The fastest trial of one case, and on that case the trial of the configuration that is best over all cases."""
@@ -117,7 +127,11 @@ class TuningResult:
 
     @cached_property
     def ranking(self) -> tuple[Choice, ...]:
-        """Every configuration that is correct on all cases, best first; equal ones in the order of the spaces."""
+        """Every configuration that is correct on all cases, best first.
+
+        Of predicted times that are printed alike, the one with fewer bank conflicts is first, then the order of the
+        spaces.
+        """
         grouped: dict[tuple, list[tuple[Trial, float]]] = {}
         for trial in self.trials:
             if trial.seconds is not None:
@@ -135,7 +149,7 @@ class TuningResult:
             )
             for group in whole
         ]
-        return tuple(sorted(choices, key=lambda choice: choice.score))
+        return tuple(sorted(choices, key=_score if self.model is None else _printed_score))
 
     @cached_property
     def fastest(self) -> tuple[Trial, ...]:
