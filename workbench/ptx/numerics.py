@@ -15,12 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from workbench.ptx.findings import called
 from workbench.ptx.machine import core
 from workbench.ptx.options import coordinates
 
 if TYPE_CHECKING:
     from workbench.ptx.buffers import Buffer
     from workbench.ptx.kernel import DecodedKernel
+    from workbench.ptx.launch import MachineLaunch
     from workbench.ptx.shapes import Dimensions
 
 P = TypeVar("P", bound="AtInstruction")
@@ -153,12 +155,11 @@ class NumericsLog:
         self._launches: dict[int, _Launch] = {}
         self._stored: dict[tuple[int, int], float] = {}
 
-    def take(
-        self, kernel: DecodedKernel, grid: Dimensions, block: Dimensions, buffers: Sequence[Buffer]
-    ) -> LaunchNumerics:
-        """Return the results of the launch that has just ended."""
+    def take(self, kernel: DecodedKernel, launch: MachineLaunch, buffers: Sequence[Buffer]) -> tuple[LaunchNumerics]:
+        """Return the results of the launch that has just ended, for `LaunchReport.numerics`."""
         number = self.core.launch
-        self._launches[number] = _Launch(kernel, grid, block, buffers)
+        buffers = called(buffers, launch.names, launch.values)
+        self._launches[number] = _Launch(kernel, launch.grid, launch.block, buffers)
         rows = []
         for pc, (nans, infinities, passed), firsts, narrowed in self.core.tallies():
             place = self._place(number, pc)
@@ -170,7 +171,7 @@ class NumericsLog:
             InstructionErrors(self._place(number, pc), results, squares, largest, lost)
             for pc, results, squares, largest, lost in self.core.errors()
         ]
-        return LaunchNumerics(kernel.name, tuple(rows), tuple(errors), tuple(self._stored_since()))
+        return (LaunchNumerics(kernel.name, tuple(rows), tuple(errors), tuple(self._stored_since())),)
 
     def _stored_since(self) -> Iterator[tuple[CodePlace, float]]:
         """Yield what was added to the errors in global memory since the last call."""
@@ -207,9 +208,13 @@ class NumericsLog:
         return CodePlace(kernel.name, source, line, step.statement.line, step.statement.text)
 
 
-def log_of(numerics: NumericsLog | bool) -> NumericsLog | None:
-    """Return the log of a launch with this `LaunchOptions.numerics`; None without one."""
-    return numerics if isinstance(numerics, NumericsLog) else NumericsLog() if numerics else None
+def begin(numerics: NumericsLog | bool, bound: Any) -> NumericsLog | None:
+    """Give the core's ``bound`` launch the log that `LaunchOptions.numerics` asks for, and return it; None without."""
+    if not numerics:
+        return None
+    log = numerics if isinstance(numerics, NumericsLog) else NumericsLog()
+    bound.numerics, bound.threads = log.core, 1
+    return log
 
 
 def narrowed_to(opcode: str) -> str:
