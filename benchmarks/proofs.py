@@ -18,6 +18,7 @@ import click
 
 import workbench as wb
 from benchmarks.own_kernels import OWN
+from benchmarks.own_kernels_2026 import OWN_2026
 from workbench.base.home import cuda_sources
 from workbench.base.terminal import say
 from workbench.errors import WorkbenchError
@@ -127,7 +128,7 @@ def _verdicts(names: tuple[str, ...], folder: Path) -> Iterator[tuple[str, Proof
     for name in OURS:
         if not names or name in names:
             yield name, of_ours(name)
-    for name, own in OWN.items():
+    for name, own in (OWN | OWN_2026).items():
         if not names or name.partition(",")[0].partition(":")[0] in names:
             family = own.family()
             yield name, prove_family(family, family.kernel)

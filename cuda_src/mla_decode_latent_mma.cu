@@ -14,9 +14,8 @@
 // Tunables: HEADS_PER_BLOCK, BLOCK_SIZE tokens per page, PARTITION_SIZE per block, TILE_TOKENS per tile, NUM_STAGES
 // tiles that are under way or in use, NUM_THREADS. Idea: FlashMLA (DeepSeek, 2025) for the tile that is key and value,
 // Flash-Decoding (Dao et al., 2023) for the split.
-#include "common/eight_bits.cuh"
-#include "common/exponentials.cuh"
-#include "common/partitions.cuh"
+#include "common/latent_partitions.cuh"
+#include "common/latent_rows.cuh"
 #include "common/tensor_cores.cuh"
 
 #ifndef SCALAR
@@ -38,7 +37,7 @@ constexpr int CHUNKS = KEY_SIZE / 8,
 constexpr int ROW_BYTES = KEY_SIZE * 2;
 #ifdef QUANTIZED
 using Stored = unsigned char;
-constexpr int STORED_BYTES = LATENT_SIZE + LATENT_SIZE / 128 * 4 + (KEY_SIZE - LATENT_SIZE) * 2;
+constexpr int STORED_BYTES = row_of_codes(LATENT_SIZE, KEY_SIZE);
 #else
 using Stored = Scalar;
 constexpr int STORED_BYTES = ROW_BYTES;
@@ -49,29 +48,6 @@ constexpr int COLUMNS = LATENT_SIZE / NUM_WARPS;                                
 constexpr int ROWS = HEADS_PER_BLOCK / NUM_WARPS;                                // of scores, for each warp
 constexpr int LANE_TOKENS = (TILE_TOKENS + WARP_SIZE - 1) / WARP_SIZE;
 constexpr int SCORE_STRIDE = TILE_TOKENS + 8;  // so that the rows of a product's scores meet no bank twice
-
-#ifdef QUANTIZED
-// Eight values of a stored row, as elements: chunk `chunk` of the row that products read.
-__device__ __forceinline__ uint4 values_of(const unsigned char* row, int chunk) {
-  constexpr int CODE_CHUNKS = LATENT_SIZE / 8, SCALES = LATENT_SIZE / 128 * 4;
-  if (chunk >= CODE_CHUNKS)
-    return *reinterpret_cast<const uint4*>(row + SCALES + LATENT_SIZE + (chunk - CODE_CHUNKS) * 16);
-  const float scale =
-      *reinterpret_cast<const float*>(row + LATENT_SIZE + chunk / 16 * 4) * EightBits<__nv_fp8_e4m3>::UNIT;
-  const uint2 codes = *reinterpret_cast<const uint2*>(row + chunk * 8);
-  unsigned elements[4];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    unsigned even, odd;
-    widen_even_odd<__nv_fp8_e4m3>(i ? codes.y : codes.x, even, odd);
-    const float2 evens = __half22float2(reinterpret_cast<const __half2&>(even));
-    const float2 odds = __half22float2(reinterpret_cast<const __half2&>(odd));
-    elements[2 * i] = pack<Scalar>(evens.x * scale, odds.x * scale);
-    elements[2 * i + 1] = pack<Scalar>(evens.y * scale, odds.y * scale);
-  }
-  return make_uint4(elements[0], elements[1], elements[2], elements[3]);
-}
-#endif
 
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     mla_decode_latent(Scalar* __restrict__ output, float* partial_out, float2* partial_stats, unsigned* counters,
@@ -147,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     const unsigned char* rows = stored + tile % NUM_STAGES * STAGE_BYTES;
     for (int i = threadIdx.x; i < TILE_TOKENS * CHUNKS; i += NUM_THREADS)
       *reinterpret_cast<uint4*>(values + swizzled<CHUNKS>(i / CHUNKS, i % CHUNKS)) =
-          values_of(rows + i / CHUNKS * STORED_BYTES, i % CHUNKS);
+          values_of<Scalar, LATENT_SIZE>(rows + i / CHUNKS * STORED_BYTES, i % CHUNKS);
     __syncthreads();
     const unsigned tokens = shared_address(values);
 #else
@@ -263,23 +239,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   }
   if (partitions == 1 || !last_to_arrive(counters + seq * gridDim.x + blockIdx.x, partitions)) return;
 
-  // 6. Reduce over the partitions: a thread takes two columns of a head, and rescales as the maximum grows.
-  for (int i = threadIdx.x; i < heads * (LATENT_SIZE / 2); i += NUM_THREADS) {
-    const int row = i / (LATENT_SIZE / 2), column = i % (LATENT_SIZE / 2) * 2;
-    const long long row_place = first_place + (long long)row * gridDim.z;
-    float max = -infinity(), of_weights = 0.f;
-    float2 sums = make_float2(0.f, 0.f);
-    for (int partition = 0; partition < partitions; ++partition) {
-      const float2 stats = partial_stats[row_place + partition];
-      const float2 more =
-          *reinterpret_cast<const float2*>(partial_out + (row_place + partition) * LATENT_SIZE + column);
-      const float new_max = fmaxf(max, stats.x), shrink = exp2_or_zero(max - new_max);
-      const float unit = exp2_or_zero(stats.x - new_max);
-      max = new_max, of_weights = of_weights * shrink + stats.y * unit;
-      sums.x = sums.x * shrink + more.x * unit, sums.y = sums.y * shrink + more.y * unit;
-    }
-    if (sinks) of_weights += exp2_or_zero(sinks[first_head + row] * LOG2_E - max);
-    *reinterpret_cast<unsigned*>(output + (first_row + row) * LATENT_SIZE + column) =
-        pack<Scalar>(sums.x / of_weights, sums.y / of_weights);
-  }
+  // 6. Reduce over the partitions.
+  reduce_partitions<LATENT_SIZE, NUM_THREADS>(output + first_row * LATENT_SIZE, partial_out + first_place * LATENT_SIZE,
+                                              partial_stats + first_place, sinks ? sinks + first_head : nullptr, heads,
+                                              partitions);
 }

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import gc
-import importlib.util
 import os
+import shlex
 import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import durations
 import pytest
@@ -23,7 +22,6 @@ from simulated_gpu.plugin import SimulatedGpu
 
 from workbench.base.home import home as user_home
 
-COLLECT_ALONE = "WORKBENCH_COLLECT_ALONE"
 IN_CHILD = bool(os.environ.get("WORKBENCH_SIMULATED_GPU"))  # see simulated_gpu/plugin.py
 
 
@@ -56,15 +54,42 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["WORKBENCH_CACHE"] = f"{home}/cache"
         os.environ |= {warm.FOLDER: f"{home}/warm", warm.RUN: str(os.getpid())}
         Path(home, "warm").mkdir()
-        os.environ.pop(COLLECT_ALONE, None)
-        torch = importlib.util.find_spec("torch")
-        if torch is not None and not Path(importlib.util.cache_from_source(torch.origin)).exists():
-            os.environ[COLLECT_ALONE] = home
         if os.environ.get("WORKBENCH_REQUIRE_PYCUDA"):
             import pycuda_setup
 
             pycuda_setup.begin()  # while the tests are collected
         config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say how long the run takes, where that is more than a moment."""
+    if hasattr(config, "workerinput") or IN_CHILD or config.option.collectonly:
+        return None
+    paths = [config.invocation_params.dir / one.split("::")[0] for one in config.args]
+    workers = getattr(config.option, "numprocesses", None) or 1
+    seconds = durations.expected(_recorded(), paths, config.rootpath, workers)
+    if seconds < durations.LONG:
+        return None
+    return f"expected: about {seconds * durations.pace() / 60:.0f} minutes on this machine, less with -k or -m"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    """Collect once: the workers are forks of the process that did."""
+    from xdist.plugin import _sys_path
+
+    arguments = [str(one) for one in config.invocation_params.args or ()]
+    for spec in specs:
+        if spec.popen and not spec.python:
+            spec.python = shlex.join(warm.workers(arguments, _sys_path, len(specs)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_getremotemodule() -> Any:
+    """Return what the workers execute."""
+    from warm import worker
+
+    return worker
 
 
 BEFORE_PYCUDA = ("ptx", "toolchain")
@@ -75,23 +100,10 @@ def pytest_collection() -> Iterator[None]:
     """What is imported here stays to the end: the garbage collector need not look at it, now or later."""
     gc.disable()
     try:
-        with _turn_to_collect():
-            return (yield)
+        return (yield)
     finally:
         gc.freeze()
         gc.enable()
-
-
-@contextmanager
-def _turn_to_collect() -> Iterator[None]:
-    """One process at a time where what is imported has no bytecode yet: else each compiles all of it."""
-    folder = os.environ.get(COLLECT_ALONE)
-    if folder is None:
-        yield
-        return
-    with open(Path(folder) / ".collecting", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m leaves tests out

@@ -70,7 +70,8 @@ def test_all_tests_collect_without_the_extras():
     assert all("pip install" in line for line in skipped), skipped
 
 
-def test_modules_run_in_the_order_of_their_recorded_durations(tmp_path):
+def test_modules_run_in_the_order_of_their_recorded_durations(tmp_path, monkeypatch):
+    monkeypatch.setattr(durations, "pace", lambda: 1.0)
     recorded = tmp_path / "durations.json"
     recorded.write_text('{"tests/gone.py": 9}')
     recorder = durations.Recorder(recorded)
@@ -78,6 +79,15 @@ def test_modules_run_in_the_order_of_their_recorded_durations(tmp_path):
         recorder.pytest_runtest_logreport(SimpleNamespace(nodeid=f"{module}::test", duration=seconds))
     recorder.pytest_sessionfinish()
     assert list(durations.read(recorded).items()) == [("tests/c.py", 31), ("tests/gone.py", 9), ("tests/b.py", 3)]
+
+
+def test_the_expected_seconds_are_those_of_the_modules_that_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(2))
+    recorded = {"tests/a/b.py": 60, "tests/a/c.py": 30, "notebooks/d.ipynb": 9}
+    expected = lambda *paths, workers: durations.expected(recorded, paths, tmp_path, workers)  # noqa: E731
+    assert expected(Path("tests"), Path("notebooks"), workers=3) == 33
+    assert expected(tmp_path / "tests" / "a", workers=1) == 60
+    assert expected(tmp_path / "tests/a/c.py", Path("other"), workers=2) == 10
 
 
 def test_the_recorded_modules_exist():

@@ -196,7 +196,9 @@ def test_every_notebook_has_a_page_with_its_pictures(site):
     for path in NOTEBOOKS:
         page = page_of(site, path)
         outputs = [output for cell in json.loads(path.read_text())["cells"] for output in cell.get("outputs", [])]
-        assert page.count("<img ") >= sum("image/png" in output.get("data", {}) for output in outputs), path.name
+        assert page.count("<img ") >= sum(
+            "<img class" in "".join(output.get("data", {}).get("text/html", "")) for output in outputs
+        ), path.name
 
 
 @pytest.mark.long

@@ -35,6 +35,8 @@ def outcomes(commands: list[str]) -> list[tuple[int, list[str], str]]:
 
 
 REFUSED = {
+    "nothing to check": ("check", "Missing argument 'OP' (a name, or FILE.py:NAME), or --kernelbench."),
+    "nothing to occupy": ("occupancy", "Missing argument 'OP' (a name, or FILE.py:NAME), or both --block and"),
     "command": ("tnue", "No such command 'tnue'. Did you mean tune?"),
     "op of check": ("check paged_atention", "Did you mean paged_attention?"),
     "op of compare": ("compare paged_atention", "Did you mean paged_attention?"),
@@ -122,3 +124,13 @@ def test_statuses_of_commands_that_run(name, folder):
     words, expected = FINISHED[name]
     done = CliRunner().invoke(main, words.format(file=folder / "doubled.py", folder=folder).split())
     assert done.exit_code == expected, done.output
+
+
+def test_a_define_behind_a_program_is_the_programs_and_the_reader_is_told(monkeypatch):
+    monkeypatch.setattr("workbench.programs.running.run_program", lambda *words, **options: 0)
+    told = CliRunner().invoke(main, ["run", "a.cu", "-DBUG", "-x"]).output
+    assert told.splitlines() == [
+        "workbench: -DBUG goes to the program, as all that stands behind a.cu. For the compiler: --nvcc '-DBUG', "
+        "before a.cu."
+    ]
+    assert CliRunner().invoke(main, ["run", "a.cu", "BUG"]).output == ""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from syntax import parsed, statements, within
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 FRONT_DOOR = "workbench"
@@ -25,15 +26,19 @@ def read(root: Path) -> dict[str, str]:
     return texts
 
 
+def is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
 def imported(text: str, known: Mapping[str, str], types: bool = False) -> Iterator[str]:
     """The known modules that a module imports, in its functions too; with ``types`` also what a type checker reads."""
-    waiting: list[ast.AST] = [ast.parse(text)]
+    waiting: list[ast.AST] = [parsed(text)]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
+        if isinstance(node, ast.If) and is_name(node.test, "TYPE_CHECKING") and not types:
             waiting += node.orelse
             continue
-        waiting += ast.iter_child_nodes(node)
+        waiting += within(node)
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom) and node.module in known:
@@ -164,7 +169,7 @@ def offered(text: str) -> set[str]:
     """The public names of a module: those of ``__all__`` and its table, or those that it defines."""
     stated: set[str] = set()
     defined: set[str] = set()
-    for node in ast.parse(text).body:
+    for node in parsed(text).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             defined.add(node.name)
         elif isinstance(node, ast.Assign):
@@ -180,7 +185,7 @@ def inner_names(texts: Mapping[str, str], room: str, pages: set[str]) -> list[st
     found = []
     for name, text in texts.items():
         if f"{name}.".startswith(f"{room}."):
-            for node in ast.walk(ast.parse(text)):
+            for node in statements(parsed(text)):
                 if isinstance(node, ast.ImportFrom) and not f"{node.module}.".startswith(f"{room}."):
                     module = node.module or ""
                     for alias in node.names if module in texts else ():

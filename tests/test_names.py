@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from syntax import parsed, statements
+
 PACKAGE = Path(__file__).parents[1] / "workbench"
 
 SHARED = {
@@ -28,7 +30,7 @@ def classes(files: Mapping[str, str]) -> dict[str, list[str]]:
     """The files of every public class at the top of a module, by the class's name."""
     found = defaultdict(list)
     for file, text in files.items():
-        for node in ast.parse(text).body:
+        for node in parsed(text).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].append(file)
     return found
@@ -37,7 +39,7 @@ def classes(files: Mapping[str, str]) -> dict[str, list[str]]:
 def docstrings(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the place and the text of every string that stands as a statement."""
     for file, text in files.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in statements(parsed(text)):
             if (
                 isinstance(node, ast.Expr)
                 and isinstance(node.value, ast.Constant)

@@ -64,9 +64,9 @@ def test_its_folded_cells_are_folded_everywhere_and_show_nothing(path):
 def test_its_plumbing_is_folded(path):
     for cell in code(path):
         lines = source(cell).splitlines()
-        plumbing = "temporary_home" in source(cell)
+        assert "temporary_home" not in source(cell), "wb.fresh_notebook() is beside the imports"
         only_asserts = all(line.startswith(("assert", " ", ")")) for line in lines)
-        if plumbing or only_asserts:
+        if only_asserts:
             assert folded(cell), source(cell)
 
 

@@ -71,8 +71,9 @@ def users() -> str:
     return "\n".join([path.read_text() for path in files] + cells + [(CHECKOUT / "pyproject.toml").read_text()])
 
 
-def unused(extra: str = "") -> list[str]:
-    """Return what vulture finds in the package, with ``extra`` as one more module of it."""
+@pytest.fixture(scope="module")
+def package() -> vulture.Vulture:
+    """What vulture has read of the package, with the names that others use."""
     names = [*OFFERED, *(name for names in CALLED_BY_OTHERS.values() for name in names)]
     found = vulture.Vulture(ignore_names=names, ignore_decorators=REGISTERED)
     for path in (*sorted(PACKAGE.rglob("*.py")), *sorted((CHECKOUT / "benchmarks").glob("*.py"))):
@@ -80,16 +81,17 @@ def unused(extra: str = "") -> list[str]:
         found.scan(text, filename=path)
         strings = re.findall(r"""["'](\w+)["']""", text)  # getattr, tables of lazily loaded names
         found.used_names.update(strings)
-    found.scan(extra, filename=PACKAGE / "extra.py")
     found.used_names.update(WORD.findall(users()))
+    return found
+
+
+def unused(found: vulture.Vulture) -> list[str]:
     kinds = ("function", "class", "method", "property", "variable")
     kept = (item for item in found.get_unused_code(min_confidence=60) if item.typ in kinds and item.confidence == 60)
     return [f"{item.filename.relative_to(CHECKOUT)}:{item.first_lineno} {item.name}" for item in kept]
 
 
-def test_every_name_of_the_package_is_used_outside_the_tests():
-    assert unused() == []
-
-
-def test_an_unused_name_is_found():
-    assert unused("def nobody_calls_this():\n    pass\n") == ["workbench/extra.py:1 nobody_calls_this"]
+def test_every_name_of_the_package_is_used_outside_the_tests(package):
+    assert unused(package) == []
+    package.scan("def nobody_calls_this():\n    pass\n", filename=PACKAGE / "extra.py")
+    assert unused(package) == ["workbench/extra.py:1 nobody_calls_this"], "what is unused is found"

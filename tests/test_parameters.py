@@ -11,6 +11,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import NamedTuple
 
+from syntax import parsed, within
+
 PACKAGE = Path(__file__).parents[1] / "workbench"
 PAGES = PACKAGE.parent / "docs" / "api"
 
@@ -58,7 +60,7 @@ def functions(texts: Mapping[str, str]) -> Iterator[Taking]:
     """Yield every function of the modules, also those within classes and functions."""
 
     def below(node: ast.AST, name: str) -> Iterator[Taking]:
-        for child in ast.iter_child_nodes(node):
+        for child in within(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 full, given = f"{name}.{child.name}", child.args
                 taken = [*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg]
@@ -73,7 +75,7 @@ def functions(texts: Mapping[str, str]) -> Iterator[Taking]:
                 yield from below(child, name)
 
     for module, text in texts.items():
-        yield from below(ast.parse(text), module)
+        yield from below(parsed(text), module)
 
 
 def offered() -> set[str]:

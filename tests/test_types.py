@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from syntax import parsed, statements
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PACKAGE = CHECKOUT / "workbench"
@@ -22,38 +24,44 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @pytest.fixture(scope="module")
-def mypy(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """Runs mypy in the checkout, with the cache of these tests alone; what it says."""
-    pytest.importorskip("mypy")
-    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", str(tmp_path_factory.mktemp("mypy"))]
-
-    def run(*arguments: str) -> str:
-        done = subprocess.run([*command, *arguments], cwd=CHECKOUT, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, f"\n{done.stdout}{done.stderr}"
-        return done.stdout
-
-    return run
-
-
-def test_mypy_finds_nothing(mypy):
-    mypy()
-
-
-def test_every_public_name_has_a_type(mypy, tmp_path):
-    """For who imports it from where it is offered: a type checker sees it there, and it is no Any."""
+def names() -> list[tuple[str, str]]:
+    """Modules, each with a public name that it offers."""
     packages = [path.parent for path in PACKAGE.rglob("__init__.py") if "__all__" in path.read_text()]
     modules = [".".join(package.relative_to(CHECKOUT).parts) for package in sorted(packages)]
-    names = [(module, name) for module in modules for name in importlib.import_module(module).__all__]
-    program = tmp_path / "program.py"
+    return [(module, name) for module in modules for name in importlib.import_module(module).__all__]
+
+
+@pytest.fixture(scope="module")
+def reported(names: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
+    """What mypy finds in the package, and the types that it reveals of the public names, in one run."""
+    pytest.importorskip("mypy")
+    program = tmp_path_factory.mktemp("mypy") / "program.py"
     program.write_text(
         "".join(
             f"from {module} import {name} as name_{number}; reveal_type(name_{number})\n"
             for number, (module, name) in enumerate(names)
         )
     )
-    revealed = re.findall(r':(\d+): note: Revealed type is "(.*)"', mypy(str(program)))
-    assert len(revealed) == len(names)
-    untyped = [names[int(line) - 1] for line, kind in revealed if kind == "Any" or kind.startswith("def (*Any, **Any)")]
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", os.devnull, PACKAGE.name, program]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=600)
+    revealed = re.compile(rf'{re.escape(program.name)}:(\d+): note: Revealed type is "(.*)"$')
+    lines = [(line, revealed.search(line)) for line in done.stdout.splitlines()]
+    types = {int(found[1]): found[2] for _, found in lines if found}
+    findings = "\n".join([line for line, found in lines if not found]) + done.stderr
+    assert done.returncode == 0 or findings
+    return findings, [types[number] for number in sorted(types)]
+
+
+def test_mypy_finds_nothing(reported):
+    assert reported[0] == ""
+
+
+def test_every_public_name_has_a_type(reported, names):
+    """For who imports it from where it is offered: a type checker sees it there, and it is no Any."""
+    types = reported[1]
+    assert len(types) == len(names)
+    pairs = zip(names, types, strict=True)
+    untyped = [name for name, kind in pairs if kind == "Any" or kind.startswith("def (*Any, **Any)")]
     assert untyped == []
 
 
@@ -73,15 +81,17 @@ def public(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[str, Definit
 
 def undocumented(texts: dict[str, str]) -> list[str]:
     """Public names without a docstring, by module, but for methods that a class above documents."""
-    trees = {name: ast.parse(text) for name, text in texts.items()}
-    classes = {node.name: node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    trees = {name: parsed(text) for name, text in texts.items()}
+    classes = {
+        node.name: node for tree in trees.values() for node in statements(tree) if isinstance(node, ast.ClassDef)
+    }
 
     def inherited(name: str, above: list[str]) -> bool:
         for base in above:
             if base not in classes:
                 continue
             for node in classes[base].body:
-                if isinstance(node, Definition) and node.name == name and ast.get_docstring(node):
+                if isinstance(node, Definition) and node.name == name and ast.get_docstring(node, clean=False):
                     return True
             if inherited(name, bases(classes[base])):
                 return True
@@ -95,7 +105,11 @@ def undocumented(texts: dict[str, str]) -> list[str]:
             decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
             owner, _, last = name.rpartition(".")
             above = bases(classes[owner.rpartition(".")[2]]) if owner else []
-            if not ast.get_docstring(node) and not decorators & SAID_ELSEWHERE and not inherited(last, above):
+            if (
+                not ast.get_docstring(node, clean=False)
+                and not decorators & SAID_ELSEWHERE
+                and not inherited(last, above)
+            ):
                 found.append(f"{module}.{name}")
     return found
 

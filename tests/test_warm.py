@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,10 @@ def test_signals_reach_it(number: int):
     said, _ = started.communicate(timeout=60)
     assert (said, started.returncode) == (("stopped\n", 0) if number == signal.SIGINT else ("", -number))
     wait_until(lambda: gone(fork))
+
+
+def test_workers_are_forks_of_what_has_collected():
+    """Those that could not be would collect again, and nothing would tell but the time."""
+    if "PYTEST_XDIST_WORKER" not in os.environ or not warm.workers_are_forks():
+        pytest.skip("needs workers of pytest-xdist that are forks")
+    assert "warm.collected" in sys.modules

@@ -13,6 +13,7 @@ from workbench.errors import WorkbenchError
 
 _LAZY = {
     "doctor": "workbench.doctor",
+    "fresh_notebook": "workbench.ui.notebooks",
     "variants": "workbench.ops",
     "compile": "workbench.ops",
     "compare": "workbench.comparison.compare",
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from workbench.proof import prove as prove
     from workbench.ptx.tensor_map import TensorMap as TensorMap
     from workbench.tuning.tuner import tune as tune
+    from workbench.ui.notebooks import fresh_notebook as fresh_notebook
 
 
 __getattr__, __dir__ = lazily(__name__, _LAZY)
@@ -86,8 +88,10 @@ hand_in("sweep_sizes", _LAZY["sweep_sizes"])
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """``%load_ext workbench``: the magics ``%%cuda``, ``%workbench`` and ``%%workbench``."""
+    """``%load_ext workbench``: the magics ``%%cuda`` and ``%workbench``, and figures in the reader's theme."""
+    from workbench.ui.figures import show_as_vectors
     from workbench.ui.magics import CudaMagics
     from workbench.ui.run_magics import RunMagics
 
     shell.register_magics(CudaMagics, RunMagics)
+    show_as_vectors()

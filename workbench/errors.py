@@ -18,7 +18,7 @@ class WorkbenchError(Exception):
 class ArgumentError(WorkbenchError, ValueError):
     """Unusable argument of a public function.
 
-    The message reads: ``<argument>: got <got>; allowed: <allowed>. <remedy>``.
+    The message reads ``<argument>: got <got>; allowed: <allowed>. <remedy>``, or "missing" where None was received.
     """
 
     def __init__(self, argument: str, got: object, allowed: str, remedy: str):
@@ -26,7 +26,8 @@ class ArgumentError(WorkbenchError, ValueError):
         self.got = got
         self.allowed = allowed
         self.remedy = remedy
-        super().__init__(f"{argument}: got {got}; allowed: {allowed}. {remedy}")
+        said = "missing" if str(got) == "None" else f"got {got}"
+        super().__init__(f"{argument}: {said}; allowed: {allowed}. {remedy}")
 
 
 def did_you_mean(got: str, known: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ import functools
 import gc
 import importlib.util
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 _MARK = "gpu_findings_ok"
 _SECTION = "simulated GPU"
+_OPTIONS = (
+    "gpu_devices", "gpu_check", "gpu_schedules", "gpu_prove", "gpu_trace", "gpu_first_config", "gpu_seconds_limit",
+)  # fmt: skip
 _LAUNCHES, _FINDINGS, _INSTRUCTIONS, _KERNEL = "gpu_launches", "gpu_findings", "gpu_instructions", "gpu_kernel"
 _FINDING, _PROOF = "gpu_finding", "gpu_proof"
 _PROVED = "proofs of launches"
@@ -45,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--simulated-gpu", nargs="?", const="h200", metavar="MODEL",
         help="give torch, Triton and CUDA programs a simulated GPU (default model: h200)",
     )  # fmt: skip
+    group.addoption("--gpu-devices", type=int, default=0, metavar="N", help="the number of devices (default: 1)")
     group.addoption("--gpu-check", action="store_true", help="watch every launch; a finding fails its test")
     group.addoption(
         "--gpu-schedules", type=int, default=0, metavar="N",
@@ -78,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _start(config: pytest.Config, options: Any) -> None:
     if options.simulated_gpu is None:
-        for name in ("gpu_check", "gpu_schedules", "gpu_prove", "gpu_trace", "gpu_first_config", "gpu_seconds_limit"):
+        for name in _OPTIONS:
             if getattr(options, name):
                 raise pytest.UsageError(f"--{name.replace('_', '-')} needs --simulated-gpu")
         return
@@ -91,8 +96,8 @@ def _start(config: pytest.Config, options: Any) -> None:
     from workbench.programs.running import start_devices
 
     devices = DeviceOptions(
-        model=options.simulated_gpu, check=options.gpu_check, schedules=options.gpu_schedules,
-        trace=options.gpu_trace is not None, counts=True, prove=options.gpu_prove,
+        model=options.simulated_gpu, devices=options.gpu_devices or 1, check=options.gpu_check,
+        schedules=options.gpu_schedules, trace=options.gpu_trace is not None, counts=True, prove=options.gpu_prove,
         seconds_limit=options.gpu_seconds_limit, first_config=options.gpu_first_config,
         memory_gib=default_memory() / 2**30 / int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
     )  # fmt: skip
@@ -192,6 +197,7 @@ class SimulatedGpu:
             self._kernels[row.kernel.label] += row.report.instructions
         self._write_page(item, report, own)
         if texts:
+            texts.append(f"To stop inside: workbench run --debug-on-finding -m pytest -s {shlex.quote(item.nodeid)}")
             report.sections.append((_SECTION, "\n".join(texts)))
             if item.get_closest_marker(_MARK) is not None:
                 return

@@ -1,6 +1,7 @@
 // What a pipeline on sm_90a is made of, one function for an instruction: mbarriers, tensor copies (TMA), products of a
 // warp group (wgmma), the fence between ordinary accesses to shared memory and those of copies and products, and what
-// warp groups of different tasks need: registers that one gives another, barriers of some of the threads.
+// blocks of a cluster and warp groups of different tasks need: registers that one gives another, barriers of some of the
+// threads.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -55,7 +56,14 @@ __device__ __forceinline__ void load_tile(void* tile, const TensorMap& map, int 
       "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier))
       : "memory");
 }
-// The same of a tensor of four dimensions, the innermost first.
+// The same of a tensor of three dimensions, or four, the innermost first.
+__device__ __forceinline__ void load_tile(void* tile, const TensorMap& map, int x, int y, int z, Barrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+      "[%5];" ::"r"(shared_address(tile)),
+      "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(&barrier))
+      : "memory");
+}
 __device__ __forceinline__ void load_tile(void* tile, const TensorMap& map, int x, int y, int z, int w,
                                           Barrier& barrier) {
   asm volatile(
@@ -104,9 +112,10 @@ __device__ __forceinline__ void compute_first(float value) {
       : "memory");
 }
 
-// What a thread has of the sums of a product with 64, 128 or 256 columns, in PTX and in C++.
-#define SUMS_OF_64 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+// What a thread has of the sums of a product with 16, 32, 64, 128 or 256 columns, in PTX and in C++.
+#define SUMS_OF_16 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define SUMS_OF_32 SUMS_OF_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define SUMS_OF_64 SUMS_OF_32 \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define SUMS_OF_128 SUMS_OF_64 \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
@@ -117,7 +126,8 @@ __device__ __forceinline__ void compute_first(float value) {
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define SUMS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define SUMS_16(i) SUMS_4(i), SUMS_4(i + 4), SUMS_4(i + 8), SUMS_4(i + 12)
+#define SUMS_8(i) SUMS_4(i), SUMS_4(i + 4)
+#define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
 #define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
 #define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
 #define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
@@ -160,9 +170,61 @@ __device__ __forceinline__ void compute_first(float value) {
 template <typename T> constexpr bool IS_BFLOAT16 = false;
 template <> constexpr bool IS_BFLOAT16<__nv_bfloat16> = true;
 
+PRODUCTS(16, SUMS_8, "%8", "%9", "%10", "%11", "%12")
+PRODUCTS(32, SUMS_16, "%16", "%17", "%18", "%19", "%20")
 PRODUCTS(64, SUMS_32, "%32", "%33", "%34", "%35", "%36")
 PRODUCTS(128, SUMS_64, "%64", "%65", "%66", "%67", "%68")
 PRODUCTS(256, SUMS_128, "%128", "%129", "%130", "%131", "%132")
+
+// ---- blocks of a cluster ----
+
+__device__ __forceinline__ unsigned cluster_rank() {
+  unsigned rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// Until all threads of all blocks have come.
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+// Until all threads have come, of this block or of a cluster of BLOCKS.
+template <int BLOCKS> __device__ __forceinline__ void meet_all() {
+  if (BLOCKS > 1)
+    cluster_barrier();
+  else
+    __syncthreads();
+}
+__device__ __forceinline__ unsigned in_block(unsigned address, unsigned rank) {
+  unsigned out;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(address), "r"(rank));
+  return out;
+}
+// An arrival at this block's mbarrier, or at that of another block.
+__device__ __forceinline__ void arrive_in(Barrier& barrier, unsigned rank) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
+                   in_block(shared_address(&barrier), rank))
+               : "memory");
+}
+// Until the phase of that parity is over, to which other blocks contributed.
+__device__ __forceinline__ void wait_in_cluster(Barrier& barrier, unsigned parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred over;\n"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 over, [%0], %1;\n"
+      "@!over bra again;\n"
+      "}" ::"r"(shared_address(&barrier)),
+      "r"(parity)
+      : "memory");
+}
+// A box to the same place of every block in the mask; its bytes count at the mbarrier of each.
+__device__ __forceinline__ void multicast_tile(void* tile, const TensorMap& map, int x, int y, int z, Barrier& barrier,
+                                               unsigned short blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+      "{%2, %3, %4}], [%5], %6;" ::"r"(shared_address(tile)),
+      "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(&barrier)), "h"(blocks)
+      : "memory");
+}
 
 // ---- warp groups of different tasks ----
 

@@ -28,9 +28,9 @@ tripled.cuda('''extern "C" __global__ void f(float *out, const float *x) {
 }''', tune={"N": (32, 64)}, grid=1, block="N")
 """
 COMMANDS = {
-    "compare": ("compare OP", ["variants", "the PTX machine", "warp instructions", "data:image/png"]),
+    "compare": ("compare OP", ["variants", "the PTX machine", "warp instructions", "data:image/svg+xml"]),
     "trace": ("trace OP", ["configuration", "N=32", "sectors per request", "source-view", "nvrtc"]),
-    "tune": ("tune OP", ["trials", "winner: f", "data:image/png", "error/<wbr>bound"]),
+    "tune": ("tune OP", ["trials", "winner: f", "data:image/svg+xml", "error/<wbr>bound"]),
     "check": ("check OP --seeds 1", ["SHA-256", "seeds", "✓ ok"]),
 }
 
@@ -58,7 +58,7 @@ class Loaded(HTMLParser):
 
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_a_command_writes_a_page(kind: str, tmp_path: Path, fresh_home: Path, monkeypatch):
-    if "data:image/png" in COMMANDS[kind][1]:
+    if "data:image/svg+xml" in COMMANDS[kind][1]:
         pytest.importorskip("matplotlib", reason='python -m pip install -e ".[lab]"')
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "tripled_ops", raising=False)
@@ -124,6 +124,6 @@ def test_pages_need_no_extra(tmp_path: Path, fresh_home: Path, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("workbench.ui.")]:
         monkeypatch.delitem(sys.modules, name)
     compared = wb.compare("copy_blocks", variants="cuda_vectors", device="sim").save_html(tmp_path / "compared.html")
-    assert "data:image/png" not in compared.read_text()
+    assert "data:image/svg+xml" not in compared.read_text()
     traced = wb.trace("copy_blocks", variant="cuda_vectors").save_html(tmp_path / "traced.html")
     assert json.loads(Loaded(traced.read_text()).data[0])["details"]

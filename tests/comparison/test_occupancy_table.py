@@ -104,7 +104,7 @@ def test_a_kernel_brings_its_figures_and_its_rule(tmp_path: Path):
     table = wb.occupancy(kernel, block=128, shared_bytes=64)
     assert table.figures == LaunchFigures(128, kernel.compiled.registers, 512 + 64, barriers=1)
     assert "at most 128 threads" in " ".join(str(table).split())
-    with pytest.raises(ArgumentError, match="block: got None"):
+    with pytest.raises(ArgumentError, match="block: missing"):
         wb.occupancy(module.twice)
     with pytest.raises(ArgumentError, match=r"arch: got 'sm_80'; allowed: sm_90 of twice"):
         wb.occupancy(module.twice, block=32, arch="sm_80")

@@ -1,5 +1,6 @@
 // Pairs of functions: with "bug" the host or a stream does not wait, with "fixed" it does. Lines that
-// end in "first" and "second" are the two sides of what is found.
+// end in "first" and "second" are the two sides of what is found. Each returns the sum of what its
+// operations leave behind.
 #include <cstdio>
 #include <cstring>
 
@@ -17,7 +18,7 @@ struct Memory {
   Memory() {
     cudaMalloc(&x, n * 4);
     cudaMalloc(&y, n * 4);
-    cudaMemset(x, 0, n * 4);
+    cudaMemset(x, 0x40, n * 4);
     cudaMemset(y, 0, n * 4);
     cudaDeviceSynchronize();
   }
@@ -34,31 +35,43 @@ static float total(const float *values) {
   return sum;
 }
 
-static void managed_read(bool fixed) {
+// The sum on the device, once all has run; -1 after a fault.
+static float held(const float *device) {
+  static float host[n];
+  cudaDeviceSynchronize();
+  if (cudaMemcpy(host, device, n * 4, cudaMemcpyDeviceToHost)) return -1;
+  float sum = 0;
+  for (float one : host) sum += one;
+  return sum;
+}
+
+static float managed_read(bool fixed) {
   float *x, *y;
   cudaMallocManaged(&x, n * 4);
   cudaMallocManaged(&y, n * 4);
   for (int i = 0; i < n; ++i) x[i] = 1;
   twice<<<n / 256, 256>>>(y, x);  // first: managed_read
   if (fixed) cudaDeviceSynchronize();
-  printf("%g\n", total(y));
+  const float sum = total(y);
   cudaFree(x);
   cudaFree(y);
+  return sum;
 }
 
-static void early_copy(bool fixed) {
+static float early_copy(bool fixed) {
   Memory m;
   cudaStream_t stream;
   cudaStreamCreate(&stream);
   float *host;
   cudaMallocHost(&host, n * 4);
-  cudaMemcpyAsync(host, m.y, n * 4, cudaMemcpyDeviceToHost, stream);  // first: early_copy
+  cudaMemcpyAsync(host, m.x, n * 4, cudaMemcpyDeviceToHost, stream);  // first: early_copy
   if (fixed) cudaStreamSynchronize(stream);
-  printf("%g\n", total(host));
+  const float sum = total(host);
   cudaFreeHost(host);
+  return sum;
 }
 
-static void pageable(bool fixed) {
+static float pageable(bool fixed) {
   Memory m;
   static float host[n];
   cudaStream_t stream;
@@ -66,17 +79,19 @@ static void pageable(bool fixed) {
   cudaMemcpy(m.x, host, n * 4, cudaMemcpyHostToDevice);  // first: pageable
   if (fixed) cudaStreamSynchronize(0);
   twice<<<n / 256, 256, 0, stream>>>(m.y, m.x);  // second: pageable
+  return held(m.y);
 }
 
-static void default_and_non_blocking(bool fixed) {
+static float default_and_non_blocking(bool fixed) {
   Memory m;
   cudaStream_t stream;
   cudaStreamCreateWithFlags(&stream, fixed ? cudaStreamDefault : cudaStreamNonBlocking);
   twice<<<n / 256, 256>>>(m.y, m.x);  // first: default_and_non_blocking
   cudaMemsetAsync(m.y, 0, n * 4, stream);  // second: default_and_non_blocking
+  return held(m.y);
 }
 
-static void early_free(bool fixed) {
+static float early_free(bool fixed) {
   Memory m;
   cudaStream_t one, two;
   cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking);
@@ -93,9 +108,10 @@ static void early_free(bool fixed) {
   cudaEventRecord(done, two);
   if (fixed) cudaStreamWaitEvent(one, done);
   cudaFreeAsync(x, one);  // second: early_free
+  return held(m.y);
 }
 
-static void counters(bool fixed) {
+static float counters(bool fixed) {
   int *counter;
   cudaMalloc(&counter, 4);
   cudaMemset(counter, 0, 4);
@@ -109,47 +125,79 @@ static void counters(bool fixed) {
   else
     cudaMemsetAsync(counter, 0, 4, two);  // second: counters
   cudaDeviceSynchronize();
+  int counted;
+  cudaMemcpy(&counted, counter, 4, cudaMemcpyDeviceToHost);
+  return counted;
 }
 
 // Slots of page-locked memory that are not whole pages, each filled again when its copy has ended.
-static void ring(bool fixed) {
+static float ring(bool fixed) {
   constexpr int slots = 4, bytes = 1000;
   cudaStream_t stream;
   cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   cudaEvent_t copied[slots];
   char *host, *device;
   cudaMallocHost(&host, slots * bytes);
-  cudaMalloc(&device, slots * bytes);
+  cudaMalloc(&device, 2 * slots * bytes);
+  cudaMemset(device, 0, 2 * slots * bytes);
+  cudaDeviceSynchronize();
   for (int i = 0; i < 2 * slots; ++i) {
     const int at = i % slots;
     if (i < slots) cudaEventCreate(&copied[at]);
     if (i >= slots && fixed) cudaEventSynchronize(copied[at]);
     host[at * bytes + 7] = i;  // second: ring
-    cudaMemcpyAsync(device + at * bytes, host + at * bytes, bytes, cudaMemcpyHostToDevice, stream);  // first: ring
+    cudaMemcpyAsync(device + i * bytes, host + at * bytes, bytes, cudaMemcpyHostToDevice, stream);  // first: ring
     cudaEventRecord(copied[at], stream);
   }
   cudaDeviceSynchronize();
+  static char copies[2 * slots * bytes];
+  cudaMemcpy(copies, device, sizeof copies, cudaMemcpyDeviceToHost);
+  float sum = 0;
+  for (char one : copies) sum += one;
+  return sum;
 }
 
 // Right in both forms: the function runs after the copy in its stream.
-static void callback(bool) {
+static float callback(bool) {
   Memory m;
   static float *host;
   cudaMallocHost(&host, n * 4);
-  cudaMemcpyAsync(host, m.y, n * 4, cudaMemcpyDeviceToHost);
+  cudaMemcpyAsync(host, m.x, n * 4, cudaMemcpyDeviceToHost);
   cudaLaunchHostFunc(0, [](void *) { host[0] += host[1]; }, nullptr);
   cudaMemcpyAsync(m.y, host, n * 4, cudaMemcpyHostToDevice);
+  return held(m.y);
+}
+
+// A graph copies from page-locked memory that is freed before its launch.
+static float graph_of_host(bool fixed) {
+  Memory m;
+  cudaStream_t stream;
+  cudaStreamCreate(&stream);
+  float *host;
+  if (cudaMallocHost(&host, n * 4)) return -1;
+  memset(host, 0x40, n * 4);
+  cudaGraph_t graph;
+  cudaGraphExec_t launched;
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+  cudaMemcpyAsync(m.y, host, n * 4, cudaMemcpyHostToDevice, stream);  // first: graph_of_host
+  cudaStreamEndCapture(stream, &graph);
+  cudaGraphInstantiate(&launched, graph, 0);
+  if (!fixed) cudaFreeHost(host);
+  cudaGraphLaunch(launched, stream);  // second: graph_of_host
+  return held(m.y);
 }
 
 int main(int argc, char **argv) {
   const bool fixed = argc > 1 && !strcmp(argv[1], "fixed");
-  managed_read(fixed);
-  early_copy(fixed);
-  pageable(fixed);
-  default_and_non_blocking(fixed);
-  early_free(fixed);
-  counters(fixed);
-  ring(fixed);
-  callback(fixed);
+#define SHOW(pair) printf("%s %s %g\n", #pair, fixed ? "fixed" : "bug", pair(fixed))
+  SHOW(managed_read);
+  SHOW(early_copy);
+  SHOW(pageable);
+  SHOW(default_and_non_blocking);
+  SHOW(counters);
+  SHOW(ring);
+  SHOW(callback);
+  SHOW(early_free);  // with --late a launch faults, and nothing runs after it
+  SHOW(graph_of_host);
   cudaDeviceSynchronize();
 }

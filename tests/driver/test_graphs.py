@@ -169,7 +169,7 @@ SEVERAL = """
 import ctypes
 from workbench.driver import simulated_driver
 
-simulated_driver(force=True, memory_bytes=1 << 20, devices=2)
+driver = simulated_driver(force=True, memory_bytes=1 << 20, devices=2)
 import pycuda.driver as cuda
 
 cuda.init()
@@ -182,14 +182,33 @@ assert cuda.mem_get_info() == (1 << 19, 1 << 20)
 contexts[1].pop()
 assert cuda.mem_get_info() == (1 << 20, 1 << 20), "each has its own memory"
 kernel = cuda.module_from_buffer({ptx!r}).get_function("add").prepare("PI")
+here = cuda.mem_alloc(4)
+assert cuda.Device(0).can_access_peer(cuda.Device(1))
+contexts[0].enable_peer_access(contexts[1])
+cuda.memset_d32(int(there), 5, 1)
+kernel.prepared_call((1, 1), (1, 1, 1), there, 1)
+cuda.memcpy_peer(int(here), int(there), 4, contexts[0], contexts[1])
+assert cuda.from_device(here, 1, "u4")[0] == 6
+for peer in reversed(contexts):
+    try:
+        contexts[0].enable_peer_access(peer)
+    except cuda.Error as error:
+        print(error, driver.last_error)
+contexts[0].disable_peer_access(contexts[1])
 kernel.prepared_call((1, 1), (1, 1, 1), there, 1)
 try:
     cuda.Context.synchronize()
 except cuda.Error as error:
-    print(error)
+    print(error, driver.last_error)
+contexts[0].pop()
 """
 
 
-def test_devices_do_not_see_each_others_memory(pycuda):
+def test_devices_see_each_others_memory_as_peers(pycuda):
     done = subprocess.run([sys.executable, "-c", SEVERAL.format(ptx=PTX.encode())], capture_output=True, text=True)
-    assert "an illegal memory access" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
+    already, itself, fault = done.stdout.splitlines()
+    assert "device 0 has access to device 1 already" in already
+    assert "device 0 is no peer of itself" in itself
+    assert "an illegal memory access" in fault
+    assert "memory of device 1, which device 0 has no access to: move the tensor" in fault

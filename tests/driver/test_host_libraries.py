@@ -1,4 +1,4 @@
-"""cuBLAS and cuRAND over the host: every routine's numbers, and what each library exports."""
+"""cuBLAS and cuRAND over the host: every routine's numbers, and what each library exports, NCCL too."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def test_calls_of_cublas_are_numpys(parts):
     assert done.stdout.split() == list(parts)
 
 
-@pytest.mark.parametrize("name", ["libcublas.so.13", "libcublasLt.so.13", "libcurand.so.10"])
+@pytest.mark.parametrize("name", ["libcublas.so.13", "libcublasLt.so.13", "libcurand.so.10", "libnccl.so.2"])
 def test_it_exports_what_the_real_library_does(name):
     real = tools.find_library(re.escape(name))
     if real is None:
         pytest.skip(f"{name} of NVIDIA's is not installed")
-    names = {one for one in read_elf(real).defined if one.startswith(("cublas", "curand"))}
+    names = {one for one in read_elf(real).defined if one.startswith(("cublas", "curand", "nccl"))}
     assert len(names) > 20
     assert names - read_elf(runtime_path().with_name(name)).defined == set()
 

@@ -119,6 +119,14 @@ def _latent():
         yield of_cases(
             "mla_decode", name, "fp8", shared | config | ({"NUM_THREADS": 128} if "cuda" in name else {}), codes
         )
+    hopper = {"CLUSTER_BLOCKS": 2, "BLOCK_SIZE": 16, "PARTITION_SIZE": 64, "TILE_TOKENS": 32, "NUM_STAGES": 2}
+    one = MlaDecodeCase("small", 70, 128, 32, (1, 17, 0, 130), nope_size=32)
+    for name, case_of_it in {
+        "bf16": one,
+        "large scores": dataclasses.replace(one, family="large_scores", dtype="float16"),
+        "fp8": dataclasses.replace(codes, num_heads=70),
+    }.items():
+        yield of_cases("mla_decode", "cuda_latent_wgmma", name, hopper, case_of_it, arch="sm_90")
 
 
 def _prefill():

@@ -6,15 +6,17 @@ import pytest
 
 pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
 
-from benchmarks.own_kernels import OWN
+from benchmarks.own_kernels import OWN as OLDER
+from benchmarks.own_kernels_2026 import OWN_2026
 from workbench.proof.proving import HIGHEST, attempt
 from workbench.proof.solver import Effort
 
+OWN = OLDER | OWN_2026
 UNKNOWN = ("reshape_and_cache, layout x: CUDA",)
 QUICK = (
     "copy_blocks: CUDA", "copy_blocks: Triton", "swap_blocks: CUDA", "reshape_and_cache, layout hnd: Triton",
     "reshape_and_cache, layout hnd, int8: CUDA", "gather_cache, layout hnd: Triton", "paged_attention: CUDA",
-    "contiguous_attention: CUDA",
+    "contiguous_attention: CUDA", "conv_step: CUDA",
 )  # fmt: skip
 
 
@@ -36,6 +38,7 @@ def test_it_is_proved_for_all_sizes(name):
     ("reshape_and_cache, layout hnd: Triton", "slot_mapping", "-1 <= v < num_blocks * 16"),
     ("gather_cache, layout hnd: Triton", "starts", "0 <= v <= num_tokens"),
     ("contiguous_attention: CUDA", "cache_rows", "0 <= v <= rows"),
+    ("conv_step: CUDA", "slots", "-1 <= v < num_slots"),
     ("paged_attention: CUDA", "block_tables", "0 <= v <= num_blocks"),
     pytest.param("paged_attention: Triton", "block_tables", "0 <= v <= num_blocks", marks=pytest.mark.long),
 ])  # fmt: skip

@@ -19,27 +19,6 @@ __device__ inline void multiply(float (&d)[4], unsigned long long a, unsigned lo
                : "l"(a), "l"(b), "r"(keep));
 }
 
-__device__ inline unsigned cluster_rank() {
-  unsigned rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-__device__ inline unsigned in_block(unsigned address, unsigned rank) {
-  unsigned out;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(address), "r"(rank));
-  return out;
-}
-// An arrival at this block's mbarrier, or at that of another block of the cluster.
-__device__ inline void arrive_in(Barrier& barrier, unsigned rank) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(in_block(shared_address(&barrier), rank)) : "memory");
-}
-// Until the phase of that parity is over, to which other blocks of the cluster contributed.
-__device__ inline void wait_in_cluster(Barrier& barrier, unsigned parity) {
-  asm volatile("{\n.reg .pred over;\nagain: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 over, [%0], %1;\n@!over bra again;\n}" ::"r"(
-                   shared_address(&barrier)),
-               "r"(parity)
-               : "memory");
-}
 // The box at (x, y) to the same place of every block in the mask; its bytes count at the mbarrier of each.
 __device__ inline void multicast_tile(void* tile, const TensorMap& map, int x, int y, Barrier& barrier, unsigned short blocks) {
   asm volatile(
@@ -51,7 +30,4 @@ __device__ inline void multicast_tile(void* tile, const TensorMap& map, int x, i
 // A barrier of the cluster that hands on what was fenced before it.
 __device__ inline void cluster_barrier_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-__device__ inline void cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }

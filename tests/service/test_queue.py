@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
+import warm
 from fakes import KeptServer, fake
 
 from workbench.base.processes.executor import OwnProcesses
@@ -179,8 +179,7 @@ def test_a_worker_that_dies_costs_one_verdict(start):
 def test_workers_of_another_executor_judge(problems, tmp_path):
     """A pool does not tell which task ended a worker: the service finds it, and nothing else is lost."""
     options = ServiceOptions(workers=2)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, context) as pool, Service(tmp_path, problems, options, pool, fake) as service:
+    with ProcessPoolExecutor(2, warm.pools()) as pool, Service(tmp_path, problems, options, pool, fake) as service:
         tickets = [submit(service, text) for text in ("# 1", "die", "# 2", "outcome race")]
         found = [finished(service, one).outcome for one in tickets]
     assert found == ["ok", "crashed", "ok", "race"]

@@ -1,15 +1,21 @@
 """The process with the simulated GPU: runs the tests that it is asked for, and tells how each went.
 
-python -m simulated_gpu.child REQUESTS REPORTS, two open file descriptors.
+python -m simulated_gpu.child: requests come by its standard input, reports go to its standard output.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
+from pathlib import Path
+from typing import TextIO
 
 import pytest
+
+PATH = "WORKBENCH_TESTS_PYTHONPATH"
+"""A variable: the PYTHONPATH that a fork of `warm.python`, which can have none, gives those that it starts."""
 
 
 class Reporter:
@@ -45,9 +51,22 @@ def _in_error() -> bool:
     return False
 
 
+def take_streams() -> tuple[TextIO, TextIO]:
+    """Take the standard streams away from what runs here."""
+    requests, reports = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    return requests, reports
+
+
 def main() -> None:
     """Serve until the other side closes."""
-    requests, reports = (os.fdopen(int(number), mode) for number, mode in zip(sys.argv[1:3], "rw", strict=True))
+    requests, reports = take_streams()
+    if (path := os.environ.pop(PATH, None)) is not None:
+        os.environ["PYTHONPATH"] = path
+        sys.path[:0] = path.split(os.pathsep)
+        runpy.run_path(str(Path(__file__).with_name("site") / "sitecustomize.py"))
     for line in requests:
         request = json.loads(line)
         os.chdir(request["root"])

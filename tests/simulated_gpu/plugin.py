@@ -10,14 +10,15 @@ import json
 import os
 import select
 import subprocess
-import sys
 import time
 from collections import defaultdict
 from pathlib import Path
 
 import pycuda_setup
 import pytest
+import warm
 
+from simulated_gpu.child import PATH
 from workbench.driver.torch_device.library import installed_torch
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -43,24 +44,23 @@ class Child:
     """The process with the simulated GPU."""
 
     def __init__(self):
-        requests, self._requests = os.pipe()
-        received, reports = os.pipe()
-        command = [sys.executable, "-m", "simulated_gpu.child", str(requests), str(reports)]
+        python, variables = warm.python("gpu"), environment()
+        if len(python) > 1 and "PYTHONPATH" not in os.environ:
+            variables[PATH] = variables.pop("PYTHONPATH")  # for those that the fork starts
         self.process = subprocess.Popen(
-            command,
-            env=environment(),
-            pass_fds=(requests, reports),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            [*python, "-m", "simulated_gpu.child"],
+            env=variables,
+            cwd=TESTS,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
         )
-        os.close(requests)
-        os.close(reports)
-        self._reports = os.fdopen(received, "rb", buffering=0)
+        self._reports = self.process.stdout
         self._received = b""
 
     def ask(self, nodes: list[str], root: str) -> None:
         """Let it run these tests."""
-        os.write(self._requests, (json.dumps({"nodes": nodes, "root": root}) + "\n").encode())
+        self.process.stdin.write((json.dumps({"nodes": nodes, "root": root}) + "\n").encode())
 
     def report(self) -> dict | None:
         """The next report; None when there is none: the process ended, or said nothing for so long that it was killed.
@@ -83,7 +83,7 @@ class Child:
         return json.loads(line)
 
     def close(self) -> None:
-        os.close(self._requests)
+        self.process.stdin.close()
         try:
             self.process.wait(timeout=20)
         except subprocess.TimeoutExpired:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import toy
+import warm
 from toy import tune_steps
 from waiting import gone, wait_until
 
@@ -30,7 +31,6 @@ from workbench.tuning.measuring import isolation, tasks
 from workbench.tuning.measuring.attempt import Attempt
 from workbench.tuning.measuring.shipping import SentAttempt, Shipments, Shipped
 
-SPAWN = multiprocessing.get_context("spawn")
 MAY_DIFFER = {"compile_seconds", "from_cache", "started", "finished"}
 
 
@@ -43,6 +43,7 @@ def dask():
 
     # Without a dashboard and away from the user's own settings; a worker's death is blamed on its task at once.
     settings = {"distributed.scheduler.allowed-failures": 0, "distributed.worker.daemon": True}
+    settings["distributed.worker.multiprocessing-method"] = warm.pools().get_start_method()
     with (
         dask.config.set(settings),
         distributed.LocalCluster(
@@ -55,7 +56,7 @@ def dask():
 
 @pytest.fixture
 def pool():
-    with ProcessPoolExecutor(1, mp_context=SPAWN) as made:
+    with ProcessPoolExecutor(1, mp_context=warm.pools()) as made:
         yield made
 
 
@@ -363,7 +364,7 @@ def check_hangs(executor, folder: Path) -> set[int]:
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_a_hang_in_a_worker_costs_one_row_and_leaves_no_process_behind(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(isolation, "BESIDE_SECONDS", 0.0)
-    processes = functools.partial(ProcessPoolExecutor, mp_context=SPAWN, initializer=measure_briefly)
+    processes = functools.partial(ProcessPoolExecutor, mp_context=warm.pools(), initializer=measure_briefly)
     with ThreadPoolExecutor(1) if kind == "threads" else processes(1) as executor:
         pids = check_hangs(executor, tmp_path)
         assert len(pids) == 4, "two compilers, two that measured"

@@ -93,10 +93,11 @@ def test_a_tuning_run_says_what_its_predictions_are_worth(record):
     at = told.index(f"winner: {run.best}")
     assert told[at + 1] == f"  {confidence.trust(bound)}"
     assert run.rows[0]["expected_low_us"] is None
-    assert told[at + 2] == f"  level: {confidence.level(device_model())}"
-    assert told[at + 3] == f"  ranking: {confidence.ranking(device_model())}"
-    assert "tied with 1 more" in told[at + 4]
-    assert "(52% of pairs as near were measured in the predicted order)" in told[at + 4]
+    near = "of two that are predicted so near, the first was the faster in 52% of cases"
+    assert told[at + 2] == f"  1 more may be as fast: {near}:"
+    about = run.about()
+    assert about["level of the times"] == confidence.level(device_model())
+    assert about["ranking by them"] == confidence.ranking(device_model())
     record(entry(bounds={bound: [40, 1.0, 0.5, 2.0]}, order={"to 1%": [100, 0.52]}))
     row = run.rows[0]
     ends = row["expected_low_us"], row["expected_high_us"]

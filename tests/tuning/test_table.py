@@ -129,7 +129,7 @@ def test_an_explanation_says_which_from_where_how_much_better_and_why_not_the_ot
     found = find(count=100, explain=True)
     text = str(found)
     assert "nearest match" in text
-    assert "3.00x as fast as the default" in text
+    assert "3.00 times the speed of the default" in text
     assert str(user_folder()) in text
     assert "predicted 1.00 µs" in text
     assert "page size: PAGE == page" in text

@@ -24,7 +24,7 @@ def test_the_headline_and_what_it_rests_on() -> None:
 def test_the_strips() -> None:
     rows = str(ui.pipeline_view(TWICE, copy_cycles=100)).splitlines()[2:]
     names = [row[: len("warp 0 producer")].strip() for row in rows[:3]]
-    assert names == ["warp 0 producer", "warp 1 consumer", "stage full"]
+    assert names == ["warp 0 producer", "warp 1 consumer", "stage of full"]
     producer, consumer, stage = (row[len("warp 0 producer ") :] for row in rows[:3])
     assert producer == "===" + "." * 35 + "="
     assert consumer == "=" + "." * 34 + "===" + "." * 34 + "="
@@ -43,7 +43,7 @@ def test_the_boxes() -> None:
     assert [texts.count(name) for name in ("full", "empty", "0", "1")] == [2, 1, 2, 2]
     assert [line.get_xdata()[0] for line in axes.lines] == [6, 115]
     assert [label.get_text() for label in axes.get_yticklabels()] == [
-        "warp 0 producer", "warp 1 consumer", "stage full",
+        "warp 0 producer", "warp 1 consumer", "stage of full",
     ]  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def test_many_warps_are_rows_of_four() -> None:
     rows += [(warp, "end", 0, 0, 6) for warp in range(8)]
     view = ui.pipeline_view(recorded((8, "copy", 0, 0, 3), (8, "end", 0, 0, 4), *rows, warps=9))
     names = [label.get_text() for label in view.draw().get_yticklabels()]
-    assert names == ["warp 8 producer", "warps 0–3 consumers", "warps 4–7 consumers", "tensor cores", "stage full"]
+    assert names == ["warp 8 producer", "warps 0–3 consumers", "warps 4–7 consumers", "tensor cores", "stage of full"]
     assert "tensor cores work" in view.headline
 
 

@@ -14,9 +14,9 @@ from workbench.ui.bank_picture import BankMap
 from workbench.ui.sector_picture import WarpMap
 
 
-def drawn(maps) -> bytes:
+def drawn(maps) -> str:
     """The picture that the browser has."""
-    return bytes(maps._image.value)
+    return maps._image.value
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_each_choice_draws_another_picture(maps):
         maps.line = line
         seen.append(drawn(maps))
     assert len(set(seen)) == 3
-    assert all(picture.startswith(b"\x89PNG") for picture in seen)
-    assert maps._repr_mimebundle_()[0]["image/png"] == seen[-1]
+    assert all("data:image/svg+xml," in picture for picture in seen)
+    assert maps._repr_mimebundle_()[0]["text/html"] == seen[-1]
     maps.line = 0
     assert drawn(maps) == seen[0]
 
@@ -86,13 +86,13 @@ def test_a_shorter_list_takes_the_index_back(maps):
 
 def test_a_line_without_requests_empties_the_picture_and_says_where_some_are(maps):
     maps.line = 5
-    assert (maps.count, maps.picture, maps.facts, drawn(maps)) == (0, None, {}, b"")
+    assert (maps.count, maps.picture, maps.facts, drawn(maps)) == (0, None, {}, "")
     assert maps.headline.startswith("no warp makes a request to global memory at line 5; lines with some: ")
     assert str(maps) == maps.headline
     assert maps._line_menu.value is None
-    assert "image/png" not in maps._repr_mimebundle_()[0]
+    assert "text/html" not in maps._repr_mimebundle_()[0]
     maps.line = 0
-    assert drawn(maps).startswith(b"\x89PNG")
+    assert "data:image/svg+xml," in drawn(maps)
 
 
 def test_a_warp_without_requests_at_a_line_says_who_has_some():

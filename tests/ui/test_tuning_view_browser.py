@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from jupyter_lab import chromium_page
 from view_page import show_view
@@ -40,3 +42,20 @@ def test_parallel_coordinates_stand_out_from_the_theme_the_faster_the_more(theme
         assert 0.1 < apart[0] < apart[1]
         assert apart[1] > 0.5
         assert page.evaluate("document.documentElement.scrollWidth") <= 930, "the page and its margins"
+
+
+def test_more_lines_than_can_be_told_apart_become_a_table_of_quantiles(fresh_home):
+    run = wb.tune("paged_attention", device=f"replay:{SWEEP}", strategy="random", budget=250)
+    with chromium_page(width=900, height=1200) as page:
+        show_view(page, run.widget())
+        assert page.locator(".tv-line").count() == 0
+        rows = [row.split("\t") for row in page.locator(".tv-lines table").inner_text().splitlines()]
+        assert rows[0][-4:] == ["best", "quarter", "median", "three quarters"]
+        of_width = [row for row in rows[1:] if row[-6] in "1248"]
+        assert sum(int(row[-5]) for row in rows[1:]) % 250 == 0
+        assert min(float(row[-4]) for row in of_width) == float(f"{run.best.seconds * 1e6:.3g}")
+        for row in rows[1:]:
+            times = list(map(float, row[-4:]))
+            assert times == sorted(times)
+        if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
+            page.screenshot(path=f"{folder}/quantiles.png")

@@ -1,6 +1,7 @@
-"""The process that imports, then forks one for each client: ``server.py SOCKET RUN READY MODULES...``.
+"""The process that imports, then forks one for each client: ``server.py SOCKET RUN READY WHAT...``.
 
-It ends when the process RUN has ended. A fork whose client is gone is killed.
+It imports modules, or what pytest collects (collected.py), and ends when the process RUN has ended. A fork whose client
+is gone is killed.
 """
 
 from __future__ import annotations
@@ -23,15 +24,14 @@ from typing import Any
 
 SECONDS = 1.0
 """Between two looks at whether the run goes on."""
+COLLECTED = "collected"
+"""The kind of server that has collected the tests."""
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
-def serve(path: str, run: int, ready: int, modules: list[str]) -> dict[str, Any]:
-    """Fork until the run ends. Returns in a fork alone, with the request."""
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(path)
-    listening.listen(64)
-    if os.path.basename(path) == "gpu":
+def load(kind: str, modules: list[str]) -> None:
+    """Import modules, as far as they are installed."""
+    if kind == "gpu":
         from workbench.driver.torch_device import library, starting
 
         starting.exchange_operators(library.installed_torch())
@@ -42,6 +42,10 @@ def serve(path: str, run: int, ready: int, modules: list[str]) -> dict[str, Any]
         sys.modules["triton"].runtime.cache.triton_key()  # reads all of Triton, 461 MB, and is kept
     gc.collect()
     gc.freeze()
+
+
+def serve(listening: socket.socket, run: int, ready: int) -> dict[str, Any]:
+    """Fork until the run ends. Returns in a fork alone, with the request."""
     os.close(ready)
     with selectors.DefaultSelector() as waiting:
         waiting.register(listening, selectors.EVENT_READ)
@@ -108,10 +112,11 @@ def _end(child: tuple[int, socket.socket, int], waiting: selectors.BaseSelector)
     client.close()
 
 
-def become(request: dict[str, Any]) -> None:
+def become(request: dict[str, Any], kind: str) -> None:
     """Run what the client was given, as a Python of its own would."""
     os.chdir(request["folder"])
-    os.environ.clear()
+    if kind != COLLECTED:  # else what the tests' modules have set stays
+        os.environ.clear()
     os.environ.update(request["variables"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
@@ -147,8 +152,10 @@ def become(request: dict[str, Any]) -> None:
 
 
 def _run(first: str, *words: str) -> None:
-    """Run ``-m MODULE``, ``-c PROGRAM`` or a file with its arguments."""
-    if first == "-m":
+    """Run ``-m MODULE``, ``-c PROGRAM`` or a file with its arguments; ``-u``, which execnet gives, changes nothing."""
+    if first == "-u":
+        _run(*words)
+    elif first == "-m":
         sys.path.insert(0, os.getcwd())
         sys.argv[:] = words
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)
@@ -163,6 +170,22 @@ def _run(first: str, *words: str) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
+def main(path: str, run: str, ready: str, *what: str) -> None:
+    """Load, serve, and be what a client asks for."""
+    kind = os.path.basename(path)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(path)
+    listening.listen(64)
+    if kind == COLLECTED:
+        sys.path[0] = os.path.dirname(os.path.dirname(__file__))
+        from warm import collected
+
+        collected.collect(**json.loads(what[0]))
+    else:
+        del sys.path[0]  # this file's folder
+        load(kind, list(what))
+    become(serve(listening, int(run), int(ready)), kind)
+
+
 if __name__ == "__main__":
-    del sys.path[0]  # this file's folder
-    become(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))
+    main(*sys.argv[1:])

@@ -88,7 +88,7 @@ def summarise(trace: RunTotals) -> Summary:
     """
     report = trace.report
     facts = [
-        Fact("warp instructions", trace.instructions, None, "PTX-level"),
+        Fact("warp instructions", trace.instructions, None, "of the PTX; machine code may have more or fewer"),
         Fact("active lanes", trace.active_lanes, 32, "per warp instruction", ".1f"),
     ]
     if report.sampled and report.sampled.blocks < report.sampled.of:
@@ -97,11 +97,11 @@ def summarise(trace: RunTotals) -> Summary:
     brief = [f"{trace.instructions:,} warp instructions, {trace.active_lanes:.1f} of 32 lanes active"]
     if trace.global_requests:
         facts += _global(trace)
-        between = f", read by {trace.reuse_between_blocks:.1f} blocks" if trace.reuse_between_blocks else ""
+        between = f", for {trace.reuse_between_blocks:.1f} blocks" if trace.reuse_between_blocks else ""
         brief.append(
             f"global: {trace.global_requests:,} requests, {trace.sectors_per_request:.1f} sectors each (ideal "
             f"{trace.ideal_sectors_per_request:.1f}), {trace.used_fraction:.0%} of {trace.bytes_moved:,} bytes used; "
-            f"{trace.unique_bytes:,} distinct bytes, moved {trace.reuse:.1f} times each{between}"
+            f"{trace.unique_bytes:,} different bytes; the average one moves {trace.reuse:.1f} times{between}"
         )
     if trace.landed_bytes:
         filled, spared = trace.filled_bytes, trace.multicast_bytes

@@ -13,6 +13,7 @@ from workbench.analysis.counts import TELLING, InstructionCounts, MachineCode, m
 from workbench.analysis.device_models import DeviceModel
 from workbench.analysis.hints import Hint, hints_of
 from workbench.analysis.lines import TracedLine, lines_of
+from workbench.analysis.numerics import NumericsReport
 from workbench.analysis.stages import Stage, stages_of
 from workbench.analysis.summary import Summary, summarise
 from workbench.analysis.totals import RunTotals
@@ -40,9 +41,10 @@ _OF_LINE = (
 _DERIVED = ("sectors_per_request", "ideal_sectors_per_request", "bytes_moved", "used_fraction", "shared_conflicts")
 _SHOWN_SHARE = 0.01
 _PLAIN = {"lanes": "32", "used": "100%"}
+_IN_WORDS = {"lanes": "all 32 lanes are active", "used": "all bytes that move are used"}
 _NOTE = (
-    "Counts are PTX-level: ptxas may merge, split or drop instructions; .sass counts what it made. Sectors are per "
-    "request; sectors and wavefronts stand as counted/ideal."
+    "Instructions are those of the PTX; the machine code has its own (.sass). Sectors are per request; sectors and "
+    "wavefronts are written counted/ideal."
 )
 
 
@@ -114,6 +116,11 @@ class Trace(Tabular, Document, RunTotals):
         """Findings and notes of the checks. Raises ArgumentError for a run without checks."""
         label = self.kernels[0].label if self.kernels else self.title
         return CheckReport(label, self.findings or (), self.report)
+
+    @property
+    def numerics(self) -> NumericsReport | None:
+        """Infinities, NaN and conversions by source line; None where ``numerics`` did not ask for them."""
+        return NumericsReport(self.title, self.report.numerics) if self.report.numerics else None
 
     @property
     def recording(self) -> Recording | None:
@@ -246,7 +253,7 @@ class Trace(Tabular, Document, RunTotals):
             rows.append((line, [texts[name] for name in columns]))
         plain = alike(columns, [texts for _, texts in rows], _PLAIN)
         kept = [at for at, name in enumerate(columns) if name not in plain]
-        said = ", ".join(f"{name} {_PLAIN[name]}" for name in plain)
+        said = " and ".join(_IN_WORDS[name] for name in plain)
         return [columns[at] for at in kept], [(line, [texts[at] for at in kept]) for line, texts in rows], said
 
     def _place(self, line: TracedLine) -> str:
@@ -262,7 +269,7 @@ class Trace(Tabular, Document, RunTotals):
             self.title,
             *self.summary().brief,
             _NOTE,
-            f"lines of {files}" + (f"; in all of them {said}" if said else ""),
+            f"lines of {files}" + (f"; in each {said}" if said else ""),
         ]
         places = [self._place(line) for line, _ in rows]
         width = max(map(len, ("line", *places)))
@@ -276,6 +283,7 @@ class Trace(Tabular, Document, RunTotals):
         return "\n".join(
             [
                 *out,
+                *(str(self.numerics).splitlines() if self.numerics is not None else ()),
                 *(["findings of the checks:"] if found else []),
                 *found,
                 *(["what to try next:"] if hints else []),
@@ -297,13 +305,14 @@ class Trace(Tabular, Document, RunTotals):
             styles.append([heat if name == "instr." else "" for name in ("line", "source", *columns)])
         caption, note = (
             ". ".join([self.title, *self.summary().brief]),
-            _NOTE + (f" In all lines {said}." if said else ""),
+            _NOTE + (f" In each line {said}." if said else ""),
         )
         by_line = Table(
             ("line", "source", *columns), body, "rc" + "r" * len(columns), title=caption, note=note, styles=styles
         )
         found = self.check.tables() if self.report.has_checks and self.check.lines() else []
-        return [by_line, *found, *self._hint_table(), self._machine_code_table([line for line, _ in rows])]
+        numerics = self.numerics.tables() if self.numerics is not None else []
+        return [by_line, *found, *numerics, *self._hint_table(), self._machine_code_table([line for line, _ in rows])]
 
     def _hint_table(self) -> list[Table]:
         rows = [(str(h.line.line) if h.line else "", h.name, h.evidence, h.remedy) for h in self.hints()]

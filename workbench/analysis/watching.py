@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from workbench.analysis.refused_launches import RefusedLaunch
     from workbench.ptx import Finding, LaunchReport
     from workbench.ptx.launch import MachineLaunch
-    from workbench.ptx.options import LaunchOptions
+    from workbench.ptx.numerics import NumericsLog
+    from workbench.ptx.options import LaunchDebugger, LaunchOptions
     from workbench.toolchain import CompiledKernel
 
 _watch: Watch | None = None
@@ -39,7 +40,9 @@ class Watch:
     kernel is compiled for its architecture. ``fmad``, ``schedules`` and ``first_schedule`` are those of
     `LaunchOptions`. With ``last_warp_first`` the warps of a block take turns in the opposite order, asynchronous
     copies land at once, and the clocks are those of a GPU. ``seen`` keeps the launches for proofs.
-    With ``exact`` launches compute on elements of a ring.
+    With ``exact`` launches compute on elements of a ring. ``numerics`` is the log in which they follow infinities and
+    NaN. With ``late`` what the driver's clients enqueue runs when they wait for it; a ``first_schedule`` other than 0
+    then chooses some that runs earlier. A ``debugger`` stops launches.
     """
 
     launches: Launches
@@ -56,6 +59,9 @@ class Watch:
     last_warp_first: bool = False
     seen: SeenLaunches | None = None
     exact: bool = False
+    numerics: NumericsLog | None = None
+    late: bool = False
+    debugger: LaunchDebugger | None = None
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:
@@ -78,6 +84,8 @@ class Watch:
             first_schedule=options.first_schedule or self.first_schedule,
             statistics=options.statistics or self.trace,
             exact=options.exact or self.exact,
+            numerics=options.numerics or self.numerics or False,
+            debugger=options.debugger or self.debugger,
             seconds_limit=seconds,
             idle_limit=IDLE_SECONDS if seconds is None and options.idle_limit is None else options.idle_limit,
         )
@@ -99,11 +107,11 @@ class Watch:
         self, kernel: CompiledKernel, report: LaunchReport, notes: Sequence[str] = (), model: DeviceModel | None = None,
         findings: Sequence[Finding] | None = None,
     ) -> RecordedLaunch | None:  # fmt: skip
-        """Keep a launch that has ended; return None if neither checks nor a trace nor counts were asked for.
+        """Keep a launch that has ended; return None if nothing that needs it was asked for.
 
         ``findings`` replace the report's own, where the caller knows more than the report.
         """
-        if not self.checks and not self.trace and not self.counts:
+        if not (self.checks or self.trace or self.counts or self.numerics):
             return None
         if model is None:
             model = self.model

@@ -45,6 +45,8 @@ def occupancy(
 
     Without OP it is that of figures: workbench occupancy --block 256 --registers 42 --arch sm_90.
     """
+    if what is None and not (options["block"] and options["registers"]):
+        raise click.UsageError("Missing argument 'OP' (a name, or FILE.py:NAME), or both --block and --registers.")
     from workbench.comparison.occupancy import occupancy as run
 
     if len(configs) > 1:

@@ -3,7 +3,7 @@
 Their numbers are those of ``CUdevice_attribute`` in cuda.h (CUDA 13). Multiprocessors, clock, L2 and bandwidth come
 from the shipped figures of GPUs, limits per block and multiprocessor from the occupancy's, the rest from the CUDA
 C++ Programming Guide, table "Technical Specifications per Compute Capability". The attribute of a feature that the
-simulated device lacks (textures, cluster launches, virtual memory management, peers, memory shared between processes)
+simulated device lacks (textures, cluster launches, virtual memory management, memory shared between processes)
 is 0.
 """
 

@@ -27,7 +27,7 @@ from workbench.analysis.host_calls import HostCall
 from workbench.analysis.watching import watched
 from workbench.driver.argument_names import names_of
 from workbench.driver.client_memory import HookRead, LaunchMemory, MemoryRecords
-from workbench.driver.host_places import python_place, return_addresses
+from workbench.driver.host_places import python_place, return_addresses, write_place
 from workbench.driver.images import resources_of
 from workbench.driver.linking import linked
 from workbench.driver.observing import observed
@@ -154,6 +154,8 @@ _HOST_READ = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookRead), *_ANSWER)
 _DEED = ctypes.CFUNCTYPE(None, ctypes.c_char_p, _pointer, _u32, ctypes.POINTER(_u64), *_ANSWER)
 _UNORDERED = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookUnordered), *_ANSWER)
 _HOST_ACCESS = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookHostAccess), *_ANSWER)
+_PLACE = ctypes.CFUNCTYPE(None, _pointer, _u64, *_ANSWER)
+_GONE = ctypes.CFUNCTYPE(None, _u32, _u32, ctypes.c_char_p, *_ANSWER)
 _UNLOAD = ctypes.CFUNCTYPE(None, _u64)
 _INTERRUPT = ctypes.CFUNCTYPE(None)
 
@@ -177,6 +179,8 @@ class Hooks(ctypes.Structure):
         ("deed", _DEED),
         ("unordered", _UNORDERED),
         ("host_access", _HOST_ACCESS),
+        ("place", _PLACE),
+        ("gone", _GONE),
         ("unload", _UNLOAD),
         ("fetched", _FETCHED),
         ("interrupt", _INTERRUPT),
@@ -238,6 +242,8 @@ class Machine:
         refusals = Refusals()
         watch = watched()
         self._follow_writes(watch is not None and watch.checks)
+        if watch is not None and watch.late:
+            library.workbench_driver_run_late(_u64(watch.first_schedule))
         library.workbench_driver_describe.argtypes = [_u64, ctypes.c_char_p, _u64]
         self.hooks = Hooks(
             _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),
@@ -246,7 +252,8 @@ class Machine:
             _REFUSED(_guarded(refusals.refused)), _ORIGIN(_guarded(self._records.origin)),
             _HOST_READ(_guarded(self._host_read)), _DEED(_guarded(self._order.deed)),
             _UNORDERED(_guarded(self._order.unordered)), _HOST_ACCESS(_guarded(self._order.host_access)),
-            _UNLOAD(self._unload), _FETCHED(refusals.fetched),
+            _PLACE(_guarded(write_place)), _GONE(_guarded(self._order.gone)), _UNLOAD(self._unload),
+            _FETCHED(refusals.fetched),
             ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 
@@ -361,7 +368,7 @@ class Machine:
         self._records.wrote(report)
         if watch is not None:
             compiled = self._modules[launch.module].compiled(kernel.name)
-            found = [replace(finding, message=finding.message + self._freed(finding)) for finding in report.findings]
+            found = [replace(finding, message=finding.message + self._note(finding)) for finding in report.findings]
             notes = said_by_ptxas(compiled) if watch.checks and watch.is_new(compiled) else ()
             watch.keep(compiled, report, notes, model=device_model(self._facts.key), findings=found)
         launch.found = next((_FAULT_CODES[one.kind] for one in report.findings if one.kind in _FAULT_CODES), 0)
@@ -473,13 +480,13 @@ class Machine:
         return self._memory[1]
 
     def _told(self, fault: KernelFault) -> tuple[Finding, str]:
-        """Return a fault's finding and message, each with a note if the driver knows that the address was freed."""
+        """Return a fault's finding and message, each with a note on freed memory and on memory of another device."""
         assert fault.finding is not None  # the machine's faults have one
-        freed = self._freed(fault.finding)
-        return replace(fault.finding, message=fault.finding.message + freed), str(fault) + freed
+        note = self._note(fault.finding)
+        return replace(fault.finding, message=fault.finding.message + note), str(fault) + note
 
-    def _freed(self, finding: Finding) -> str:
-        """Return the driver's note that a finding's address was freed, or "" for another finding."""
+    def _note(self, finding: Finding) -> str:
+        """Return the driver's note on a finding's address: it was freed, or is another device's; "" for another one."""
         text = ctypes.create_string_buffer(512)
         if finding.address and self._library.workbench_driver_describe(finding.address, text, len(text)):
             made = self._records.made(finding.address)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from workbench.ptx import PtxKernel
 
 ACCESS_BYTES = 24
+_MOST_DEVICES = 16  # numbers below are those of the devices' default streams
 UNORDERED, REUSED, HOST_ACCESS = "unordered accesses", "memory reused too early", "host access too early"
+GONE = "memory of a graph is gone"
 _u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
 
 
@@ -68,7 +70,7 @@ class _Deed(NamedTuple):
 
 
 class OrderFindings:
-    """Implementation of the hooks ``deed``, ``unordered`` and ``host_access``.
+    """Implementation of the hooks ``deed``, ``unordered``, ``host_access`` and ``gone``.
 
     ``made`` returns the origin of the memory at an address.
     """
@@ -141,6 +143,16 @@ class OrderFindings:
         )
         self._keep(HOST_ACCESS, text, found.address, host, None, deed, found.side)
 
+    def gone(self, recorded: int, launch: int, what: bytes) -> None:
+        """Keep the finding on an operation of a graph whose memory is gone."""
+        deed, later = self._deeds[recorded], self._deeds[launch]
+        at = f" (recorded at {deed.line})" if deed.line is not None else ""
+        text = (
+            f"the graph runs {deed.name}{at}: {what.decode()}. Keep the memory as long as the graph, or change the "
+            "node (cudaGraphExecMemcpyNodeSetParams)"
+        )
+        self._keep(GONE, text, 0, later, None, deed, HookSide(pc=-1))
+
     def _keep(
         self, kind: str, text: str, address: int, later: _Deed, side: HookSide | None, earlier: _Deed, other: HookSide
     ) -> None:  # fmt: skip
@@ -181,4 +193,6 @@ def _does(side: HookSide) -> str:
 
 
 def _stream(number: int) -> str:
-    return f"stream {number:#x}" if number else "the default stream"
+    if number < _MOST_DEVICES:
+        return f"the default stream of device {number}" if number else "the default stream"
+    return f"stream {number:#x}"

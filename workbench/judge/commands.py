@@ -83,11 +83,13 @@ def check(
     if kernelbench:
         options |= {"all_configs": all_configs, "torch_compile": not skip_torch_compile}
         _check_kernelbench(op, kernelbench, as_json, pages, full=full, seeds=list(given) or seeds, **options)
+    elif op is None and not (full or skip_torch_compile):
+        raise click.UsageError("Missing argument 'OP' (a name, or FILE.py:NAME), or --kernelbench.")
     from workbench.judge import check as run
     from workbench.ops.files import load_op
 
     if full or skip_torch_compile or op is None:
-        got = "--full" if full else "--skip-torch-compile" if skip_torch_compile else "nothing"
+        got = "--full" if full else "--skip-torch-compile"
         raise ArgumentError("op", got, "OP, or --kernelbench PROBLEM.py SOLUTION.py", "Name one of the two.")
     found = load_op(op)
     judgement = run(found, config="all" if all_configs else None, seeds=list(given) or seeds, **options)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.base.tables import Table, Tabular
+from workbench.judge.debugging import debug_command
 from workbench.judge.outcomes import OK, exit_status
 
 SCHEMA = "workbench-check/1"
@@ -290,13 +291,39 @@ class Judgement(Tabular):
     def __str__(self) -> str:
         passed = sum(verdict.ok for verdict in self.verdicts)
         what = f"{self.op}, {self.candidate}" if self.candidate else self.op
-        lines = [f"{what}: {passed} of {len(self.verdicts)} passed", *(f"  {one}" for one in self.verdicts)]
+        lines = [f"{what}: {passed} of {len(self.verdicts)} passed"]
+        for one, same in zip(self.verdicts, self._alike(), strict=True):
+            lines.append(f"  {one._head()}: {one.outcome}, the findings that it has on {same}" if same else f"  {one}")
         lines += [f"  note: {note}" for note in self.notes]
+        if self.debug_command:
+            lines.append(f"  inside: {self.debug_command}")
         if self.op_file:
             lines.append(f"  by {self.op_file}, SHA-256 {self.op_sha256}")
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    @property
+    def debug_command(self) -> str:
+        """Command that stops inside the first kernel of the op's own which failed; "" without one."""
+        if self.candidate:
+            return ""
+        commands = (
+            debug_command(self.op, self.op_file, one.variant, one.case, one.config, one.outcome, bool(one.findings))
+            for one in self.verdicts
+        )
+        return next(filter(None, commands), "")
+
+    def _alike(self) -> list[str]:
+        """Return for each verdict the case of an earlier one of the variant with findings of its kinds and places."""
+        seen: dict[tuple, str] = {}
+        found = []
+        for one in self.verdicts:
+            kinds = tuple((finding.kind, finding.line) for finding in one.findings)
+            key = one.variant, str(dict(one.config)), one.outcome, kinds
+            found.append(seen.get(key, "") if kinds and not one._noted else "")
+            seen.setdefault(key, one.case)
+        return found
 
     def about(self) -> Mapping[str, str]:
         """Return what was judged, by which file, and with which seeds."""
@@ -316,8 +343,9 @@ class Judgement(Tabular):
         cells = [
             (
                 one._who(), one.case, f"{'✓' if one.ok else '✗'} {one.outcome}",
-                "\n".join(filter(None, [one.message, *one.further, *one._noted])), one.line, one._error(),
+                f"the findings that it has on {same}" if same
+                else "\n".join(filter(None, [one.message, *one.further, *one._noted])), one.line, one._error(),
             )
-            for one in self.verdicts
+            for one, same in zip(self.verdicts, self._alike(), strict=True)
         ]  # fmt: skip
         return [Table(names, cells, "l" * len(names), str(self).splitlines()[0], "\n".join(self.notes))]

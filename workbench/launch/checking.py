@@ -165,6 +165,7 @@ def trace_kernel(
     seconds_limit: float | None = 60.0,
     checks: bool = False,
     fmad: bool = True,
+    numerics: bool = False,
 ) -> Trace:
     """Run ``kernel`` once in the PTX machine and attribute its instructions and memory accesses to source lines.
 
@@ -174,7 +175,8 @@ def trace_kernel(
     ``cluster`` (blocks along x, y, z that run together) describe the launch; a kernel of Triton has its own ``block``.
     ``record_block`` (x, y, z) records the requests and waits of that block one by one, in ``trace.recording``.
     ``checks`` adds the checks of `check_kernel` for a single run, in ``trace.report.findings``, and ``fmad`` is that of
-    `check_kernel`.
+    `check_kernel`. ``numerics`` says for each line where infinities and NaN were born, and what conversions lost, in
+    ``trace.numerics``.
 
     A ``@triton.jit`` function, also an autotuned one, is traced as its call ``kernel[grid](*args, **kwargs)``. Then
     ``grid`` is a tuple or a function of the constants, ``kwargs`` holds constants and options, ``arch`` is the
@@ -185,7 +187,7 @@ def trace_kernel(
     """
     options = LaunchOptions(
         cluster=cluster, statistics=True, checks=checks, seconds_limit=seconds_limit, record_block=record_block,
-        fmad=fmad,
+        fmad=fmad, numerics=numerics,
     )  # fmt: skip
     call = KernelCall(kernel, grid, block, args, kwargs, shared_bytes, arch)
     if is_jit(kernel):

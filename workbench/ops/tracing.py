@@ -21,6 +21,7 @@ from workbench.ops.selection import only_variant
 from workbench.ops.tuned import recorded, sim_table
 from workbench.ops.variant import Case, Config, Variant
 from workbench.ptx.joined import with_findings_of
+from workbench.ptx.numerics import NumericsLog
 from workbench.ptx.report import LaunchReport
 
 MOST_CHECKED = 4_000_000
@@ -40,6 +41,7 @@ def trace(
     record_block: int | Sequence[int] | None = None,
     seconds_limit: float | None = 60.0,
     sample: int | None = None,
+    numerics: bool = False,
     **launch: Any,
 ) -> Trace:
     """Run one variant of an op, or a kernel, in the PTX machine and attribute what it did to its source lines.
@@ -63,6 +65,8 @@ def trace(
             Default: the first of `MACHINE_ARCHS` that has what the variant needs.
         record_block: (x, y, z) of a block whose requests and waits to keep one by one, in ``trace.recording``.
         seconds_limit: of each of its launches; None for no limit.
+        numerics: say for each line where infinities and NaN were born, also through memory and the variant's other
+            kernels, and what conversions lost, in ``trace.numerics``.
         launch: of a kernel its grid, block, args and what else `trace_kernel` takes.
         sample: run about so many blocks of a case that is too large to run in full: counts are theirs, unscaled (so
             that blocks which would share what they read may be missing), the predicted time is that of all. Kernels
@@ -78,7 +82,9 @@ def trace(
     """
     if is_kernel(op):
         refuse_for_a_kernel(trace, case=case, variant=variant, config=config, tuned=tuned, sample=sample)
-        traced = trace_kernel(op, arch=arch, record_block=record_block, seconds_limit=seconds_limit, **launch)
+        traced = trace_kernel(
+            op, arch=arch, record_block=record_block, seconds_limit=seconds_limit, numerics=numerics, **launch
+        )
         return traced if model is None else replace(traced, model=device_model(model))
     refuse_for_an_op(trace_kernel, launch)
     found = registry.get(op)
@@ -100,7 +106,9 @@ def trace(
     inputs = case.inputs(problem)
     device = simulator_of(chosen, arch, sample or 0)
     kernels = chosen.kernels(config, problem, arch)  # with machine code, which a trace shows
-    options = {"statistics": True, "record_block": record_block, "seconds_limit": seconds_limit}
+    options: dict[str, Any] = {"statistics": True, "record_block": record_block, "seconds_limit": seconds_limit}
+    if numerics:
+        options["numerics"] = NumericsLog()
     report = chosen.run(config, problem, inputs, device, **options)
     if report is None:
         remedy = "No kernel of the variant has a block to run for it."

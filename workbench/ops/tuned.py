@@ -125,7 +125,7 @@ class TunedLookup:
         config = " ".join(f"{name}={value}" for name, value in self.config.items()) or "(nothing to tune)"
         if self.entry is None:
             return "\n".join([f"{self.variant} {config}: default, {self.source}", *self.considered])
-        gain = "" if self.gain is None else f", {self.gain:.2f}x as fast as the default"
+        gain = "" if self.gain is None else f", {self.gain:.2f} times the speed of the default"
         lines = [
             f"{self.variant} {config}: {self.level} match, tuned for {self.entry.case} on {self.entry.recorded}",
             f"  {self.entry.basis} {self.entry.seconds * 1e6:.2f} µs{gain}; from {self.source}",

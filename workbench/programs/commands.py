@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,18 @@ _LIMIT = (
     metavar="N",
     help="Like --check; run each launch in N other orders first, and report values that change.",
 )
-@click.option("--seed", "first_schedule", default=0, metavar="S", help="The first of the --schedules (default: 0).")
+@click.option(
+    "--late", is_flag=True, help="Run what is enqueued as late as the order of streams allows (docs/STREAMS.md)."
+)
+@click.option(
+    "--seed",
+    "first_schedule",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="S",
+    help="The first of the --schedules, or what --late runs earlier (default: 0, with --late nothing).",
+)
+@click.option("--debug-on-finding", is_flag=True, help="Like --check; stop inside the launch, and read commands.")
 @click.option("--trace", "page", metavar="FILE.html", help="Write a page with every launch, line by line.")
 @click.option("--arch", help=f"{MACHINE_ARCHS_TEXT}: compile for this (default: the model's).")
 @click.option(
@@ -65,6 +77,8 @@ _LIMIT = (
     metavar="OTHER.py",
     help="Run both on elements of a ring, and say whether they are the same computation (docs/EXACT.md; repeatable).",
 )
+@click.option("--numerics", is_flag=True, help="Say where infinities and NaN were born, and what conversions lost.")
+@click.option("--errors", is_flag=True, help="Like --numerics; also say which line loses digits, against float64.")
 @click.option("--simulated", "force", is_flag=True, help="Simulate the devices even if there is a GPU.")
 @click.option("--nvcc", default="", metavar="WORDS", help="Options and more files for nvcc: '-I include -DN=8 b.cu'.")
 def run(
@@ -90,12 +104,25 @@ def run(
     if others:
         from workbench.programs.exact_programs import compare_programs
 
-        unfit = {"-m": module, "--trace": page, "--nvcc": nvcc, "--check": devices["check"]}
+        unfit = {"-m": module, "--trace": page, "--nvcc": nvcc, "--check": devices["check"], "--late": devices["late"]}
         if given := [name for name, value in unfit.items() if value]:
             raise ArgumentError(given[0], "given", "no value with --exact-against", "Run it on its own.")
         say(compare_programs(script, others, arguments, DeviceOptions(**devices | {"force": True}, exact=True)))
         sys.exit(0)  # whatever the answer: a difference fails nothing
+    late_alone = {"--check": devices["check"], "--strict": devices["strict"], "--schedules": devices["schedules"]}
+    late_alone |= {"--trace": page, "--inductor": devices["inductor"]}
+    if devices["late"] and (given := [name for name, value in late_alone.items() if value]):
+        raise ArgumentError(given[0], "given", "no value with --late", "Run it on its own.")
+    if devices["first_schedule"] and not (devices["late"] or devices["schedules"]):
+        raise ArgumentError(
+            "--seed", devices["first_schedule"], "no value without --late or --schedules", "Add one of them."
+        )
     options = DeviceOptions(**devices, trace=page is not None)
+    defines = [word for word in arguments if re.match(r"-[DU]\w", word)]
+    if defines and script.endswith((".cu", ".py")):
+        words = " ".join(defines)
+        remedy = f" For the compiler: --nvcc '{words}', before {script}." if script.endswith(".cu") else ""
+        say(f"workbench: {words} goes to the program, as all that stands behind {script}.{remedy}", err=True)
     sys.exit(run_program(script, arguments, options, module=module, page=page, nvcc=nvcc))
 
 

@@ -33,7 +33,7 @@ _VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE
 # NVIDIA's libraries that need a GPU, by the prefix of their headers and functions.
 _LIBRARIES = {
     "cufft": "cuFFT", "cudnn": "cuDNN", "cusparse": "cuSPARSE",
-    "cusolver": "cuSOLVER", "nccl": "NCCL", "nvml": "NVML", "npp": "NPP", "nvToolsExt": "NVTX 2", "glut": "OpenGL",
+    "cusolver": "cuSOLVER", "nvml": "NVML", "npp": "NPP", "nvToolsExt": "NVTX 2", "glut": "OpenGL",
 }  # fmt: skip
 _MISSING = re.compile(
     rf"(?:undefined reference to [`']|fatal error: (?:\w+/)*)({'|'.join(_LIBRARIES)})\w*", re.IGNORECASE
@@ -135,8 +135,10 @@ def _advice(log: str) -> str:
         return _no_such(library)
     if found := re.search(r"fatal error: (cublas|curand)\w*\.h", log):
         return f"Fetch the headers of {'cuBLAS' if found[1] == 'cublas' else 'cuRAND'} with: workbench setup nvcc"
-    if found := re.search(r"undefined reference to [`'](cublasLt|cublas|curand)", log):
+    if found := re.search(r"undefined reference to [`'](cublasLt|cublas|curand|nccl)", log):
         return f"Link {found[1]}: workbench run --nvcc '-l{found[1]}' program.cu"
+    if "fatal error: nccl.h" in log:
+        return "Fetch NCCL's header with: python -m pip install --no-deps nvidia-nccl-cu13"
     if "fatal error:" in log and "No such file" in log:
         return "Name a folder of headers with: workbench run --nvcc '-I FOLDER' program.cu"
     if "undefined reference to" in log:
@@ -153,6 +155,6 @@ def advice_on_loading(error: str) -> str:
 
 def _no_such(library: str) -> str:
     return (
-        f"{library} does not run on the simulated device; cuBLAS, cuRAND, Thrust, CUB and cooperative groups do. "
+        f"{library} does not run on the simulated device; cuBLAS, cuRAND, NCCL, Thrust, CUB and cooperative groups do. "
         "Compute it on the host, or with a kernel of your own."
     )

@@ -27,9 +27,13 @@ class DeviceOptions:
     * ``counts``: keep launches even without checks and without a trace.
     * ``fmad``: contract products and sums to FMA.
     * ``schedules``: run each launch first in this many other orders of its blocks and warps; implies ``check``.
-    * ``first_schedule``: the seed of the first of these orders.
+    * ``first_schedule``: the seed of the first of these orders, or of that of ``late``.
+    * ``late``: run copies and launches as late as the order of streams allows; without ``check``.
     * ``prove``: keep what proofs need of the launches.
     * ``exact``: compute on elements of a ring in place of floats, and keep the launches.
+    * ``numerics``: follow infinities and NaN to their birth, count what conversions lose, and report both.
+    * ``errors``: the same, and compare each float with float64; implies ``numerics``.
+    * ``debug_on_finding``: stop a launch at its first finding and read commands; implies ``check``.
     * ``force``: simulate even if there is a real GPU.
     """
 
@@ -48,12 +52,17 @@ class DeviceOptions:
     fmad: bool = True
     schedules: int = 0
     first_schedule: int = 0
+    late: bool = False
     prove: bool = False
     exact: bool = False
+    numerics: bool = False
+    errors: bool = False
+    debug_on_finding: bool = False
     force: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "check", self.check or self.strict or self.schedules > 0)
+        object.__setattr__(self, "check", self.check or self.strict or self.schedules > 0 or self.debug_on_finding)
+        object.__setattr__(self, "numerics", self.numerics or self.errors)
 
     @property
     def model_key(self) -> str:
@@ -83,7 +92,8 @@ class DeviceOptions:
 
     def asks_for_simulation(self) -> bool:
         """Return True if an option is set that a real GPU cannot serve."""
-        return any((self.arch, self.model, self.check, self.trace, self.seconds_limit, self.inductor, self.prove))
+        chosen = self.arch, self.model, self.check, self.trace, self.seconds_limit, self.inductor, self.prove
+        return any((*chosen, self.late, self.numerics))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options of a child process, ready for JSON: without ``inductor``."""

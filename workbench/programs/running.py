@@ -19,6 +19,7 @@ from typing import NoReturn
 from workbench.analysis.check_report import fault_text
 from workbench.analysis.host_calls import counted
 from workbench.analysis.launches import Launches
+from workbench.analysis.numerics import NumericsReport
 from workbench.analysis.refused_launches import notes_of
 from workbench.analysis.seen_launches import SeenLaunch
 from workbench.analysis.watching import Watch, watch
@@ -34,6 +35,8 @@ from workbench.programs.child_commands import run_command
 from workbench.programs.device_options import DeviceOptions
 from workbench.programs.targets import SOURCES, TargetKind, kind_of
 from workbench.ptx import LaunchOptions
+from workbench.ptx.numerics import NumericsLog
+from workbench.ptx.options import LaunchDebugger
 
 _OBJECTS = (".c", ".o", ".a")
 Told = Callable[[list[SeenLaunch]], int]
@@ -96,9 +99,12 @@ def run_program(
         else:
             start_devices(launches, options)
 
+        words = ["workbench", "run", "--debug-on-finding", *(["-m"] if module else []), target, *arguments]
+        inside = "" if command or options.debug_on_finding else shlex.join(words)
+
         def finish(status: int) -> int:
             with stack if told is None else contextlib.nullcontext():  # else it is the parent's
-                return _finish(launches, status, options.check, page, " ".join([target, *arguments]))
+                return _finish(launches, status, options.check, page, " ".join([target, *arguments]), inside)
 
         if command:
             return finish(run_command([target, *arguments]))
@@ -150,6 +156,7 @@ def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
 
     def finish(status: int) -> int:
         launches.settle()
+        tell_numerics(launches, path.name)
         return told(status, options.check)
 
     run_main(library, [str(path), *arguments], finish)
@@ -166,13 +173,16 @@ def _program(path: Path, arch: str, words: list[str]) -> Path:
     return compiled_program([path, *files], arch, options)
 
 
-def _finish(launches: children.RunLaunches, status: int, check: bool, page: str | None, title: str) -> int:
+def _finish(
+    launches: children.RunLaunches, status: int, check: bool, page: str | None, title: str, inside: str = ""
+) -> int:  # fmt: skip
     """Print the report and write the page, if asked for, and return the exit status.
 
     Refused launches that the program did not ask about are printed in any case.
     """
-    found = _report(launches) if check else _report_refused(launches, all_of_them=False)
+    found = _report(launches, inside) if check else _report_refused(launches, all_of_them=False)
     status = status or found
+    tell_numerics(launches, title)
     if page is not None:
         from workbench.programs.launch_page import write_page
 
@@ -184,6 +194,13 @@ def _finish(launches: children.RunLaunches, status: int, check: bool, page: str 
     return status
 
 
+def tell_numerics(launches: Launches, title: str) -> None:
+    """Print to stderr where infinities and NaN were born in this process, if its launches followed them."""
+    numerics = tuple(one for row in launches for one in row.report.numerics)
+    if numerics:
+        say(str(NumericsReport(title, numerics)), err=True)
+
+
 def join_run() -> children.RunLaunches:
     """Start the run's simulated devices in this child process of a program under ``workbench run``.
 
@@ -192,6 +209,7 @@ def join_run() -> children.RunLaunches:
     launches, options = children.given()
     start_devices(launches, options)
     atexit.register(launches.settle)
+    atexit.register(tell_numerics, launches, f"process {os.getpid()}")
     return launches
 
 
@@ -221,12 +239,14 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
 
     wanted = checked_model(options.arch, options.model)
     seconds = options.seconds_limit
+    log = NumericsLog(options.errors) if options.numerics else None
+    debugger = _debugger() if options.debug_on_finding else None
     watch(
         Watch(
             launches, wanted, checks=options.check, trace=options.trace, seconds_limit=seconds, strict=options.strict,
             counts=options.counts, fmad=options.fmad, schedules=options.schedules,
             first_schedule=options.first_schedule, seen=launches.seen if options.prove else None,
-            exact=options.exact,
+            exact=options.exact, late=options.late, numerics=log, debugger=debugger,
         )
     )  # fmt: skip
     simulated_driver(
@@ -238,6 +258,7 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
         launch = LaunchOptions(
             checks=options.check, strict=options.strict, statistics=options.trace, seconds_limit=seconds,
             fmad=options.fmad, schedules=options.schedules, first_schedule=options.first_schedule, exact=options.exact,
+            numerics=log or False, debugger=debugger,
         )  # fmt: skip
         return SimulatedTriton(wanted, launch, inductor=options.inductor, launches=launches)
 
@@ -248,6 +269,12 @@ def start_devices(launches: Launches, options: DeviceOptions) -> None:
         attach(torch, start_triton, first_config=options.first_config)
     else:
         when_imported("triton", start_triton)
+
+
+def _debugger() -> LaunchDebugger:
+    from workbench.launch.debug.on_finding import FindingDebugger
+
+    return FindingDebugger()
 
 
 def _run(target: str, arguments: Sequence[str], module: bool, check: bool) -> int:
@@ -314,8 +341,11 @@ def _report_refused(launches: children.RunLaunches, all_of_them: bool) -> int:
     return FOUND if found else 0
 
 
-def _report(launches: children.RunLaunches) -> int:
-    """Print the findings of the checks to stderr, and return the exit status."""
+def _report(launches: children.RunLaunches, command: str = "") -> int:
+    """Print the findings of the checks to stderr, and return the exit status.
+
+    ``command`` is the one that stops the program at its first finding.
+    """
     sys.stdout.flush()
     every = launches.elsewhere()
     elsewhere = [one for one in every if not one.refused]
@@ -329,7 +359,8 @@ def _report(launches: children.RunLaunches) -> int:
     if refused and not total and not calls:
         say("workbench: every launch was refused: nothing was checked", err=True)
         return NOTHING_RAN
-    if not total and not calls:
+    of_host = bool(launches.faults) or any(one.count for one in elsewhere)  # copies and operators have findings, too
+    if not total and not calls and not of_host:
         say("workbench: the program launched nothing on a simulated device: nothing was checked", err=True)
         return NOTHING_RAN
     found = len(launches.faults) + len(launches.unasked) + sum(one.count for one in every if one.refused)
@@ -351,6 +382,8 @@ def _report(launches: children.RunLaunches) -> int:
     launched = _count(total)
     if found:
         not_run = f", {refused} refused" if refused else ""
+        if command:
+            say(f"workbench: to stop inside: {command}", err=True)
         say(f"workbench: {launched} checked{not_run}, {found} finding{'s' if found != 1 else ''}", err=True)
         return FOUND
     kernels = dict.fromkeys(

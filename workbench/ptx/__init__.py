@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from workbench.ptx.joined import join_reports
 from workbench.ptx.launch import PtxKernel
+from workbench.ptx.numerics import NumericsLog
 from workbench.ptx.options import LaunchOptions
 from workbench.ptx.parse import Parameter, PtxSyntaxError
 from workbench.ptx.program import Program
@@ -22,6 +23,7 @@ __all__ = [
     "LaunchOptions",
     "LaunchReport",
     "LineFacts",
+    "NumericsLog",
     "Parameter",
     "Program",
     "PtxKernel",

@@ -23,6 +23,7 @@ from workbench.ptx.findings import called
 from workbench.ptx.host_memory import without_memory
 from workbench.ptx.kernel import DecodedKernel
 from workbench.ptx.machine import core
+from workbench.ptx.numerics import log_of
 from workbench.ptx.options import UNDEFINED_BITS, LaunchOptions, Shape, coordinates, options_of
 from workbench.ptx.outcome import Outcome
 from workbench.ptx.parse import ParsedModule, PtxEntry
@@ -220,6 +221,9 @@ class PtxKernel(DecodedKernel):
             code = self.exact(code)
         if options.debugger is not None and (debugger := options.debugger.attach(self, launch)) is not None:
             bound.debugger = debugger
+        log = log_of(options.numerics) if options.numerics else None
+        if log:
+            bound.numerics, bound.threads = log.core, 1
         result = run(recorded)
         if options.debugger is not None:
             options.debugger.detach()
@@ -241,6 +245,9 @@ class PtxKernel(DecodedKernel):
             first_written=tuple(result.first_written), order=order,
             proof=use, accesses=result.accesses,
         )  # fmt: skip
+        if log:
+            buffers = called(named(), launch.names, launch.values)
+            report.numerics = (log.take(self, grid, launch.block, buffers),)
         if chosen:
             counted = zip(chosen, result.sampled, strict=True)
             report.sampled_instructions = {coordinates(index, grid): count for index, count in counted}

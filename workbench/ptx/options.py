@@ -84,6 +84,12 @@ class LaunchOptions:
     reaches an instruction on floats without a rule, or one that reads the bits of a float, ends with a KernelFault.
     """
 
+    numerics: Any = False
+    """True to follow infinities, NaN, conversions, and errors against float64, in ``report.numerics``.
+
+    A `NumericsLog` in its place does so over all launches that get it. Blocks then run on one OS thread.
+    """
+
     instruction_limit: int | None = None
     """Warp instructions of the whole launch after which it ends with a KernelTimeout."""
     seconds_limit: float | None = None

@@ -12,6 +12,7 @@ from workbench.ptx.decode import readable
 
 if TYPE_CHECKING:
     from workbench.ptx.naming import Scope
+    from workbench.ptx.numerics import LaunchNumerics
     from workbench.ptx.proved import ProofUse
     from workbench.ptx.recording import RecordedParts, Recording
     from workbench.ptx.sample import Sampled
@@ -272,6 +273,7 @@ class LaunchReport(RequestFigures):
     order of blocks and warps of a launch with a schedule. ``proof`` is the use that a checked launch made of a proof.
     ``accesses`` are the bytes that a launch accessed, if that was asked for: rows of three 64-bit numbers, begin, end,
     and the instruction above eight bits, of which 1 stands for reads, 2 for writes, 4 for atomics alone.
+    ``numerics`` has the infinities, NaN and conversions of a launch that followed them.
     """
 
     kernel: str
@@ -301,6 +303,7 @@ class LaunchReport(RequestFigures):
     order: Any = field(default=None, repr=False, compare=False)
     proof: ProofUse | None = field(default=None, repr=False, compare=False)
     accesses: bytes = field(default=b"", repr=False, compare=False)
+    numerics: tuple[LaunchNumerics, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def parts(self) -> tuple[LaunchReport, ...]:

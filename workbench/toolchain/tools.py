@@ -32,7 +32,7 @@ def stub_headers() -> Path:
 
 
 def pip_folders() -> list[Path]:
-    """Return the folders of NVIDIA's pip packages, such as ``nvidia/cu13``, newest first."""
+    """Return the folders of NVIDIA's pip packages, such as ``nvidia/cu13``, newest first; NCCL's is the last one."""
     return list(_pip_folders(tuple(sys.path)))
 
 
@@ -42,7 +42,8 @@ def _pip_folders(path: tuple[str, ...]) -> list[Path]:
     roots = [Path(path) for path in (spec.submodule_search_locations or [])] if spec else []
     found = [path for root in roots for path in root.glob("cu[0-9]*") if path.is_dir()]
     found += [path for root in roots for path in root.glob("cuda_*") if path.is_dir()]
-    return sorted(found, key=lambda path: [int(part) for part in re.findall(r"\d+", path.name)], reverse=True)
+    found.sort(key=lambda path: [int(part) for part in re.findall(r"\d+", path.name)], reverse=True)
+    return found + [root / "nccl" for root in roots if (root / "nccl").is_dir()]
 
 
 def pip_nvcc() -> Path | None:
@@ -119,13 +120,14 @@ def cuda_include() -> Path:
 
 
 def library_includes() -> list[Path]:
-    """Return further folders of headers: NVIDIA's C++ libraries, and those that ``workbench setup nvcc`` fetched.
+    """Return further folders of headers: NVIDIA's C++ libraries, NCCL's, and those ``workbench setup nvcc`` fetched.
 
     The former (``cuda/``, ``cub/``, and ``nv/``, which cooperative groups need) lie in a folder of their own since
     CUDA 13.
     """
     places = [folder / "include" / "cccl" for folder in [*pip_folders(), *toolkit_folders()]]
     found = [place for place in places if (place / "nv" / "target").is_file()][:1]
+    found += [folder / "include" for folder in pip_folders() if (folder / "include" / "nccl.h").is_file()]
     fetched = fetched_headers()
     return [*found, own_folder(fetched.parent, fetched.name)] if fetched.is_dir() else found
 

@@ -22,7 +22,7 @@ _LAZY = {
     "SharedAccess": "workbench.ui.tile_layout",
     "LineAxes": "workbench.ui.line_plots",
     "marked_lines": "workbench.ui.line_plots",
-    "png_of": "workbench.ui.picture",
+    "figure_html": "workbench.ui.figures",
     "OKABE_ITO": "workbench.ui.plots",
     "ON_HATCH": "workbench.ui.plots",
     "box": "workbench.ui.plots",
@@ -37,11 +37,11 @@ __all__ = list(_LAZY)
 
 if TYPE_CHECKING:
     from workbench.ui.bank_picture import bank_map as bank_map
+    from workbench.ui.figures import figure_html as figure_html
     from workbench.ui.kernel.pipeline_picture import pipeline_view as pipeline_view
     from workbench.ui.kernel.timeline_picture import warp_timeline as warp_timeline
     from workbench.ui.line_plots import LineAxes as LineAxes
     from workbench.ui.line_plots import marked_lines as marked_lines
-    from workbench.ui.picture import png_of as png_of
     from workbench.ui.plots import OKABE_ITO as OKABE_ITO
     from workbench.ui.plots import ON_HATCH as ON_HATCH
     from workbench.ui.plots import box as box

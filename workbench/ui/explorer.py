@@ -66,7 +66,7 @@ class KernelExplorer(ipywidgets.VBox):
         begin = dict(config or self.variant.default_config(self.variant.machine_problem(self.case)))
         self.variant.check(begin, self.variant.machine_problem(self.case, begin))
         self.sliders = {name: self._slider(name, begin[name]) for name in self._names(tunables)}
-        self._table, self._image = ipywidgets.HTML(), ipywidgets.Image(format="png")
+        self._table, self._image = ipywidgets.HTML(), ipywidgets.HTML()
         super().__init__([*self.sliders.values(), self._table, self._image])
         self._start: dict[str, str] = {}
         self.observe(self._on_config, "config")
@@ -87,7 +87,7 @@ class KernelExplorer(ipywidgets.VBox):
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         data = data | {"text/plain": repr(self)}
         if self._image.value and not self.broken:
-            data["image/png"] = bytes(self._image.value)
+            data["text/html"] = f"{self._table_html()}{self._image.value}"
         return data, metadata
 
     # -- internal steps -----------------------------------------------------------------------------------------
@@ -114,7 +114,8 @@ class KernelExplorer(ipywidgets.VBox):
             value=value,
             description=name,
             continuous_update=False,
-            style={"description_width": "11em"},
+            layout={"width": "36em"},
+            style={"description_width": "13em"},
         )
 
     def _on_slider(self, name: str, value: Any) -> None:
@@ -142,7 +143,7 @@ class KernelExplorer(ipywidgets.VBox):
             )
             self._start = self._start or _facts(self.trace)
             if self._picture is not None:
-                self._image.value = self._picture(self.trace).png()
+                self._image.value = self._picture(self.trace).cell_html()
         finally:
             self.set_trait("busy", False)
 

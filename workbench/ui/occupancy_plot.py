@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.errors import ArgumentError
+from workbench.ui.figures import show_as_vectors
 from workbench.ui.plots import OKABE_ITO, in_percent
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def occupancy_plot(table: _Tabulated, axes: Sequence[Axes] | None = None) -> Seq
     if axes is None:
         import matplotlib.pyplot as plt
 
+        show_as_vectors()
         axes = list(plt.subplots(1, len(_PANELS), figsize=_SIZE, sharey=True, layout="constrained")[1])
         axes[0].figure.suptitle(table.title)
     if len(axes) != len(_PANELS):

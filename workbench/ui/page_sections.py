@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import html
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from workbench.base.pages import Section, framed, json_script, static_text
-from workbench.ui.picture import png_of
+from workbench.ui.figures import image, svg_of
 from workbench.ui.source_lines import STATIC, SourceLines
 
 if TYPE_CHECKING:
@@ -23,8 +21,6 @@ SOURCE_SCRIPTS = (
     static_text(STATIC / "source_page.js"),
 )
 """JavaScript of source views; its ``showSource(place, view)`` shows the data that `view_data` returns."""
-
-_DPI = 110
 
 
 def view_data(trace: Trace, findings: Iterable[Finding] | None = None) -> dict[str, Any]:
@@ -53,5 +49,4 @@ def picture(draw: Callable[[], Axes], label: str) -> list[Section]:
         import matplotlib.pyplot  # noqa: F401
     except ImportError:
         return []
-    data = base64.b64encode(png_of(draw().figure, _DPI)).decode()
-    return [Section(framed(f'<img alt="{html.escape(label)}" src="data:image/png;base64,{data}">'))]
+    return [Section(framed(image(svg_of(draw().figure), label)))]

@@ -1,18 +1,17 @@
-"""Base of the pictures of a kernel: a class with a PNG and a text form, and helpers for titles, lanes and numbers."""
+"""Base of the pictures of a kernel: a class with an SVG and a text form, and helpers for titles, lanes and numbers."""
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from workbench.ui.figures import embedded, image, show_as_vectors, svg_of
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from workbench.ptx.recording import WarpRequest, WarpSpan
 
@@ -20,15 +19,13 @@ USED = "#0072B2"
 WASTED = "#D55E00"
 SHARED_BY_LANES = "#009E73"
 WAITING = "#E69F00"
-_DPI = 100
 _WIDTH = 9.4  # inches
 
 
 class Picture(ABC):
-    """A picture that is a PNG in a notebook and on its web page, and text in a terminal.
+    """A picture that is an SVG in a notebook and on its web page, and text in a terminal.
 
-    It has no ``_repr_html_``, because sites that render notebooks prefer HTML to PNG and then strip its styles.
-    `to_html` is for pages of your own.
+    In a notebook its colours follow the theme (`workbench.ui.figures`); `to_html` is for pages of your own.
     """
 
     @property
@@ -43,30 +40,23 @@ class Picture(ABC):
     @abstractmethod
     def __str__(self) -> str: ...
 
-    def png(self) -> bytes:
-        """Return the picture as a PNG of a notebook cell's width."""
-        return png_of(self.draw().figure, _DPI)
+    def svg(self) -> str:
+        """Return the picture as an SVG of a notebook cell's width."""
+        return svg_of(self.draw().figure)
+
+    def cell_html(self) -> str:
+        """Return the picture as HTML for the output of a notebook cell."""
+        return embedded(self.svg(), self.headline)
 
     def to_html(self) -> str:
-        """Return an HTML ``<figure>`` with the PNG embedded, the headline, and the text form for screen readers."""
-        data, text = base64.b64encode(self.png()).decode(), html.escape(self.headline)
+        """Return an HTML ``<figure>`` with the SVG embedded, the headline, and the text form for screen readers."""
         return (
-            f'<figure style="margin:0"><img alt="{text}" src="data:image/png;base64,{data}" style="max-width:100%">'
-            f"<details><summary>{text}</summary><pre>{html.escape(str(self))}</pre></details></figure>"
+            f'<figure style="margin:0">{image(self.svg(), self.headline)}'
+            f"<details><summary>{html.escape(self.headline)}</summary><pre>{html.escape(str(self))}</pre></details></figure>"
         )
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
-        return {"text/plain": str(self), "image/png": self.png()}
-
-
-def png_of(figure: Figure, dpi: int) -> bytes:
-    """Return a matplotlib figure as a PNG, and close the figure."""
-    import matplotlib.pyplot as plt
-
-    data = io.BytesIO()
-    figure.savefig(data, format="png", bbox_inches="tight", dpi=dpi, facecolor="white")
-    plt.close(figure)
-    return data.getvalue()
+        return {"text/plain": str(self), "text/html": self.cell_html()}
 
 
 def sheet(height: float, *, top: float = 0.6) -> Axes:
@@ -76,6 +66,7 @@ def sheet(height: float, *, top: float = 0.6) -> Axes:
     left, right, bottom = 0.85, 0.1, 0.5
     whole = top + height + bottom
     figure = plt.figure(figsize=(_WIDTH, whole))
+    show_as_vectors()
     return figure.add_axes((left / _WIDTH, bottom / whole, 1 - (left + right) / _WIDTH, height / whole))
 
 

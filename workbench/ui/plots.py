@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.ui.figures import show_as_vectors
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -16,11 +18,16 @@ ON_HATCH = {"facecolor": "white", "edgecolor": "none", "pad": 1}
 """Style of the box behind a text on hatching."""
 
 
-def new_axes(width: float, height: float) -> Axes:
-    """Return the Axes of a new figure of this size in inches."""
+def new_axes(width: float, height: float, **options: Any) -> Axes:
+    """Return the Axes of a new figure of this size in inches, which a notebook shows in the reader's theme.
+
+    ``options`` are those of `matplotlib.pyplot.figure`.
+    """
     import matplotlib.pyplot as plt
 
-    return plt.subplots(figsize=(width, height))[1]
+    ax: Axes = plt.subplots(figsize=(width, height), **options)[1]
+    show_as_vectors()
+    return ax
 
 
 def marked(index: int) -> dict[str, str]:
@@ -51,6 +58,17 @@ def legend_beside(ax: Axes, **options: Any) -> None:
 def in_percent(axis: Any) -> None:
     """Write the numbers of an axis as percentages."""
     axis.set_major_formatter(lambda share, _: f"{share:.0%}")
+
+
+def logarithmic(ax: Axes, values: Sequence[float]) -> None:
+    """Make the y axis logarithmic, with ticks at round numbers that are written out, about as many as have room."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    ax.set_yscale("log")
+    near = not values or max(values) < 10 * min(values)
+    ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]) if near else LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(lambda value, _: figure(value))
+    ax.yaxis.set_minor_locator(NullLocator())
 
 
 def figure(value: float) -> str:

@@ -58,7 +58,7 @@ class RequestStepper(ipywidgets.VBox):
         self._warp_menu = ipywidgets.Dropdown(options=warps, description="warp", layout={"width": "11em"})
         self._slider = ipywidgets.IntSlider(description="request", continuous_update=False, layout={"width": "24em"})
         self._of = ipywidgets.Label()
-        self._image = ipywidgets.Image(format="png", layout={"max_width": "100%", "object_fit": "contain"})
+        self._image = ipywidgets.HTML()
         super().__init__([self._line_menu, ipywidgets.HBox([self._warp_menu, self._slider, self._of]), self._image])
         with self.hold_trait_notifications():
             self.line, self.warp = line, warp
@@ -115,7 +115,7 @@ class RequestStepper(ipywidgets.VBox):
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         data = data | {"text/plain": str(self)}
         if self._image.value:
-            data["image/png"] = bytes(self._image.value)
+            data["text/html"] = self._image.value
         return data, metadata
 
     # -- internal steps -----------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class RequestStepper(ipywidgets.VBox):
         self._of.value = f"of {len(found):,}, counted from 0" if found else self.headline
         key = (self.line, self.warp, self.index)
         if key != self._drawn:
-            self._drawn, self._image.value = key, picture.png() if picture else b""
+            self._drawn, self._image.value = key, picture.cell_html() if picture else ""
 
     def _nothing(self) -> str:
         who = "no warp" if self.warp == ALL_WARPS else f"warp {self.warp} does not"

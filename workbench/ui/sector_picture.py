@@ -84,7 +84,7 @@ class WarpMap(Picture):
     # -- picture ------------------------------------------------------------------------------------------------
 
     def draw(self, ax: Axes | None = None) -> Axes:
-        """Draw a row per 128-byte line, by address; darker is a higher lane, hatched bytes are moved but not used."""
+        """Draw a row per 128-byte line, by address; the shade goes with the lane, hatched bytes are unused."""
         rows = cache_lines(self.sectors)
         shown = folded(len(rows), _MOST_ROWS)
         if ax is None:
@@ -102,7 +102,7 @@ class WarpMap(Picture):
         ax.set_yticks([])
         ax.tick_params(length=0, labelsize=7.5)
         ax.spines[:].set_visible(False)
-        title(ax, self.headline, f"{self.caption}; a row is a 128-byte line, darker is a higher lane")
+        title(ax, self.headline, f"{self.caption}; a row is a 128-byte line; the shade goes with the lane")
         marks: list[tuple[dict, str]] = [({"facecolor": lane_colour(20)}, "bytes used, with the lane")]
         if self.bytes_used < self.bytes_moved:
             marks.append((_UNUSED, "moved, not used"))

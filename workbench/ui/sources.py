@@ -55,8 +55,8 @@ class SideBySide:
             f"{html.escape(title)}</th></tr><tr>{''.join(map(pane, self._coloured(texts)))}</tr>"
             for title, texts in self.steps.items()
         )
-        table = '<table style="table-layout:fixed;width:100%">'
-        return f"{table}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        table = f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        return f'<div style="max-height:48em;overflow:auto"><table style="table-layout:fixed;width:100%">{table}</div>'
 
     def _coloured(self, texts: Sequence[str]) -> list[str]:
         return [coloured(text, language) for text, language in zip(texts, self.languages, strict=True)]

@@ -12,23 +12,35 @@ from declarations import assert_rules, default_of, judge_drawn
 
 import workbench
 from workbench import ops
+from workbench.analysis.exact import compared
 from workbench.attention import mla_decode
 from workbench.attention.cache_formats import fp8_latents
 from workbench.attention.ops.mla_decode import VARIANTS, MlaDecodeCase, case
 from workbench.attention.ops.mla_decode.api import OP
 from workbench.attention.ops.mla_decode.reference import absorb, absorbed, reference, unabsorbed
 from workbench.errors import ArgumentError, WorkbenchError
+from workbench.launch.sim import Simulator
+from workbench.ops.exact_runs import side_of
 
 pytestmark = pytest.mark.usefixtures("own_home")
 
-TORCH, CUDA, TRITON = VARIANTS
-KERNELS = (CUDA, TRITON)
+TORCH, CUDA, HOPPER, TRITON = VARIANTS
+KERNELS = (CUDA, HOPPER, TRITON)
 NAME = {"ids": lambda value: getattr(value, "name", str(value))}
 SMALL = case("small")
 
 
 def decode(num_heads, seq_lens, latent_size=64, rope_size=32, **fields):
     return MlaDecodeCase("grid", num_heads, latent_size, rope_size, seq_lens, nope_size=32, **fields)
+
+
+def arch_of(variant):
+    return "sm_90" if variant is HOPPER else "sm_80"
+
+
+def narrow(variant):
+    """Return the smallest latents that a variant takes, for tests of heads, pages and lengths."""
+    return 128 if variant is HOPPER else 64
 
 
 def test_absorbed_and_unabsorbed_form_agree():
@@ -75,12 +87,13 @@ def test_rows_of_eight_bits():
 
 
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
-def test_codes_of_nan_stay_nan(variant, sim):
+def test_codes_of_nan_stay_nan(variant):
     one = case("fp8", seq_lens=(5,))
     config = default_of(variant, one)
-    t = one.inputs(one.problem(config))
+    problem = variant.machine_problem(one, config)
+    t = one.inputs(problem)
     t.latent_cache[t.block_tables[0, 0], 2, 7] = 0xFF
-    variant.run(config, one.problem(config), t, sim)
+    variant.run(config, problem, t, Simulator(arch=problem.arch))
     assert t.out.isnan().all(), "the key has a NaN, and with it every weight"
 
 
@@ -89,9 +102,10 @@ def test_codes_of_nan_stay_nan(variant, sim):
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 def test_head_counts_and_page_edges(variant, num_heads, judge):
     for page in (16, 64):
-        one = decode(num_heads, (1, page - 1, page, 0, page + 1), seed=num_heads, sinks=page == 16)
+        lengths = (1, page - 1, page, 0, page + 1)
+        one = decode(num_heads, lengths, narrow(variant), seed=num_heads, sinks=page == 16)
         config = default_of(variant, one, BLOCK_SIZE=page, PARTITION_SIZE=64)
-        verdict = judge(variant, config, one, checks=True)
+        verdict = judge(variant, config, one, checks=True, arch=arch_of(variant))
         assert verdict.ok, f"{one}: {verdict}"
 
 
@@ -99,18 +113,18 @@ def test_head_counts_and_page_edges(variant, num_heads, judge):
 @pytest.mark.parametrize("count", [3, pytest.param(60, marks=pytest.mark.long)])
 def test_random_legal_configurations(variant, count, judge):
     def draw(rng, number):
-        heads, latent = rng.choice((3, 16, 20, 40)), rng.choice((64, 128, 256))
+        heads, latent = rng.choice((3, 16, 20, 40, 70)), rng.choice((narrow(variant), 128, 256))
         lengths = (1, 0, 31, 129)
         rope, fields = rng.choice((0, 32, 64)), {"sinks": rng.random() < 0.5, "seed": number % 4}
         return decode(heads, lengths, latent, rope, dtype=rng.choice(variant.dtypes), **fields)
 
-    judge_drawn(variant, count, draw, judge, checks=True)
+    judge_drawn(variant, count, draw, judge, arch=arch_of(variant), checks=True)
 
 
-def test_pages_past_2_to_the_31_elements(sim):
+def test_pages_past_2_to_the_31_elements():
     """Pages 2**30 elements apart in memory that is never touched in between: 32-bit arithmetic would miss them."""
-    one = decode(4, (100, 7))
     for variant in KERNELS:
+        one = decode(4, (100, 7), narrow(variant))
         config = default_of(variant, one)
         t = one.inputs(one.problem(config))
         pages = t.block_tables[t.block_tables >= 0]
@@ -121,7 +135,8 @@ def test_pages_past_2_to_the_31_elements(sim):
             t.block_tables[t.block_tables == page] = -2 - place
         t.block_tables = torch.where(t.block_tables < -1, -2 - t.block_tables, t.block_tables)
         t.latent_cache = far
-        variant.run(config, one.problem(config), t, sim)
+        problem = variant.machine_problem(one, config)
+        variant.run(config, problem, t, Simulator(arch=problem.arch))
         assert one.check(t.out).ok
 
 
@@ -213,16 +228,26 @@ def test_opcheck():
 class TestMemory:
     LONG = case("deepseek-v3", seq_lens=(512,))
 
-    @pytest.mark.parametrize(("kind", "row_bytes"), [("auto", 1152), (fp8_latents.NAME, 656)])
-    @pytest.mark.parametrize("variant", KERNELS, **NAME)
-    def test_each_latent_is_read_once_for_sixteen_heads(self, variant, kind, row_bytes, sim):
-        one = self.LONG.override(kv_cache_dtype=kind)
-        config = default_of(
-            variant, one, PARTITION_SIZE=512, TILE_TOKENS=64 if variant is TRITON and kind == "auto" else 32
-        )
-        problem = one.problem(config)
+    @pytest.mark.parametrize(
+        ("variant", "kind", "latent", "row_bytes", "heads"),
+        [
+            *((one, "auto", 512, 1152, 16) for one in (CUDA, TRITON)),
+            *((one, fp8_latents.NAME, 512, 656, 16) for one in (CUDA, TRITON)),
+            *((one, "auto", 256, 640, 128) for one in (CUDA, TRITON)),
+            (HOPPER, "auto", 512, 1152, 128),
+            (HOPPER, fp8_latents.NAME, 512, 656, 128),
+        ],
+        **NAME,
+    )
+    def test_each_latent_is_read_once_for_a_tile_of_heads(self, variant, kind, latent, row_bytes, heads):
+        one = self.LONG.override(kv_cache_dtype=kind, latent_size=latent, num_heads=heads)
+        problem = variant.machine_problem(one)
+        config = variant.default_config(problem) | {"PARTITION_SIZE": 512}
+        if variant is TRITON and heads == 16 and not problem.quantized:
+            config["TILE_TOKENS"] = 64
+        problem = variant.machine_problem(one, config)
         tensors = one.inputs(problem)
-        report = variant.run(config, problem, tensors, sim, statistics=True)
+        report = variant.run(config, problem, tensors, Simulator(arch=problem.arch), statistics=True)
         assert one.check(tensors.out).ok
         least = one.minimum_bytes(problem)
         moved = report.unique_bytes_read + report.unique_bytes_written
@@ -235,17 +260,17 @@ class TestMemory:
 
     @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
     def test_static_side(self, arch):
-        for variant in KERNELS:
-            for name in ("deepseek-v3", "all-heads", "fp8"):
-                problem = case(name).problem(arch=arch)
+        for variant, name in itertools.product(KERNELS, ("deepseek-v3", "all-heads", "fp8")):
+            problem = case(name).problem(arch=arch)
+            if variant.runs_on(problem) and not variant.unsupported(problem):
                 kernel = variant.compile(variant.default_config(problem), problem, arch)
                 assert kernel.spill_bytes == 0
 
 
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 def test_defaults_are_legal(variant):
-    for latent, rope, heads in itertools.product((64, 128, 256, 512), (32, 64), (1, 16, 40, 128)):
-        changed = {"latent_size": latent, "rope_size": rope, "num_heads": heads}
+    for latent, rope, heads in itertools.product((narrow(variant), 256, 512), (32, 64), (1, 16, 40, 128)):
+        changed = {"latent_size": latent, "rope_size": rope, "num_heads": heads, "arch": arch_of(variant)}
         problem = dataclasses.replace(SMALL.problem(), **changed)
         variant.check(variant.default_config(problem), problem)
 
@@ -265,6 +290,15 @@ def test_rules_are_named():
         "stages": ({"NUM_STAGES": 1}, {}),
         "shared memory": ({"TILE_TOKENS": 64, "NUM_STAGES": 4}, {"latent_size": 512}),
     }
+    hopper = {
+        "arch": ({}, {"arch": "sm_80"}),
+        "whole steps": ({}, {"latent_size": 64}),
+        "tiles": ({"TILE_TOKENS": 128}, {}),
+        "boxes": ({"BLOCK_SIZE": 4}, {}),
+        "cluster": ({"CLUSTER_BLOCKS": 2}, {}),
+        "stages": ({"NUM_STAGES": 1}, {}),
+        "shared memory": ({"NUM_STAGES": 3}, {"latent_size": 512, "rope_size": 64}),
+    }
     triton = {
         "products": ({}, {"rope_size": 8}),
         "powers of two": ({"HEADS_PER_BLOCK": 48}, {}),
@@ -272,7 +306,16 @@ def test_rules_are_named():
         "shared memory": ({"TILE_TOKENS": 64, "num_stages": 4}, {"latent_size": 512}),
     }
     assert_rules(CUDA, default_of(CUDA, SMALL), SMALL.problem(), every | cuda)
+    on_hopper = SMALL.problem(arch="sm_90")
+    assert_rules(HOPPER, HOPPER.default_config(on_hopper), on_hopper, every | hopper)
     assert_rules(TRITON, default_of(TRITON, SMALL), SMALL.problem(), every | triton)
+
+
+@pytest.mark.parametrize("name", ["small", "all-heads"])
+def test_the_variant_for_hopper_is_the_same_computation(name):
+    one = case(name)
+    first, other = (side_of(each, each.default_config(each.machine_problem(one)), one) for each in (CUDA, HOPPER))
+    assert str(compared(first, other)).startswith("the same computation in ")
 
 
 def test_compare_and_restore():

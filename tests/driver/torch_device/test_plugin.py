@@ -17,7 +17,15 @@ from workbench import pytest_plugin
 from workbench.driver.torch_device import library
 from workbench.driver.torch_device.library import installed_torch
 
-_OPTIONS = ("gpu_check", "gpu_schedules", "gpu_prove", "gpu_trace", "gpu_first_config", "gpu_seconds_limit")
+_OPTIONS = (
+    "gpu_devices",
+    "gpu_check",
+    "gpu_schedules",
+    "gpu_prove",
+    "gpu_trace",
+    "gpu_first_config",
+    "gpu_seconds_limit",
+)
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:nbval")
 """Arguments of Python; nbval imports for three CPU seconds."""
 REPOSITORY = Path(__file__).with_name("repository")
@@ -164,6 +172,7 @@ def test_without_the_option_nothing_is_simulated(repository: Path):
     ("option", "value"),
     [
         ("gpu_check", True),
+        ("gpu_devices", 2),
         ("gpu_schedules", 8),
         ("gpu_prove", True),
         ("gpu_trace", "pages"),
@@ -208,12 +217,17 @@ def test_double():
     double[(1,)](torch.ones(128, device="cuda"))
     assert RUNS[-1] == 64  # the first that compiles
     assert 128 not in RUNS
+    assert torch.cuda.device_count() == 2
 """
 
 
 @needs_torch
 @pytest.mark.parametrize(
-    "words", [pytest.param(["--gpu-first-config"], id="first"), pytest.param([], id="all", marks=pytest.mark.long)]
+    "words",
+    [
+        pytest.param(["--gpu-first-config", "--gpu-devices=2"], id="first"),
+        pytest.param([], id="all", marks=pytest.mark.long),
+    ],
 )
 def test_an_autotuner_takes_its_first_configuration(words: list[str], tmp_path: Path):
     (tmp_path / "test_autotuned.py").write_text(AUTOTUNED)

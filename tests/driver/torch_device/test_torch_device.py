@@ -198,6 +198,16 @@ def test_two_devices():
     with torch.cuda.device(1):
         assert torch.empty(1, device="cuda").device.index == 1
     assert torch.cuda.device_count() == 2
+    assert torch.cuda.can_device_access_peer(0, 1)
+    event, streams = torch.cuda.Event(), [torch.cuda.Stream(number) for number in range(2)]
+    event.record(streams[0])
+    with torch.cuda.device(1):
+        streams[1].wait_event(event)
+        event.synchronize()
+        assert event.query()
+        assert streams[0].query()
+        y = torch.ones(4, device="cuda:0") + 1  # not the current device's
+    assert torch.nn.parallel.comm.broadcast(y, [0, 1])[1].tolist() == [2] * 4
     assert torch.cuda.get_device_name().endswith("(simulated)")
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+
 import sessions
+import torch
 from click.testing import CliRunner
 
 from workbench.cli import main
+from workbench.judge.debugging import debug_command
+from workbench.launch.debug.on_finding import FindingDebugger
 from workbench.launch.debug.terminal import SessionTerminal
 
 SUM = sessions.line_of("sum += expf")
@@ -38,3 +43,25 @@ def test_an_op_is_debugged_from_a_terminal():
     assert "total (%f" in done.output
     done = CliRunner().invoke(main, [*command, "--stop", "nowhere"])
     assert done.exit_code == 2
+
+
+def test_a_launch_with_checks_stops_at_its_first_finding(capsys):
+    y, x = torch.zeros(64), torch.randn(256)
+    kernel, at = sessions.module("faults.cu").stale_tile, FindingDebugger(lambda: ["warps", "back", "quit"])
+    reports = [kernel(1, 64, y, x, 4, checks=True, debugger=at) for _ in range(2)]
+    assert [one.kind for one in reports[0].findings] == [one.kind for one in reports[1].findings]
+    said = capsys.readouterr().out
+    assert said.count("the other side is") == 1
+    assert "FAULT 2 (runs)\nwarp 1" in said
+    assert "(a step back)" in said
+    assert "sum += tile" in said.rsplit("warp 1, lanes", 1)[1]
+
+
+def test_a_verdict_names_the_command_that_stops_there():
+    words = shlex.split(debug_command("softmax_op", sessions.__file__, "softmax", "wide", {}, "wrong_result", False))
+    done = CliRunner().invoke(main, [*words[1:], "-x", "end", "-x", "last y[1, 2]"])
+    assert done.exit_code == 0, done.output
+    assert "the last write of y[1, 2]" in done.output
+    found = debug_command("op", "", "v", "c", {"A": 1, "B": 2}, "race", True)
+    assert found == "workbench debug op --case c --variant v --config 'A=1 B=2' --checks --stop finding"
+    assert debug_command("op", "", "v", "c", {}, "not_compiled", False) == ""

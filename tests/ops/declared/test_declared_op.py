@@ -514,9 +514,9 @@ def test_the_only_variant_with_a_kernel_is_the_one_that_is_traced():
     )
     assert wb.trace(alone).kernel.name == "scale"
     named = r"variant='row_softmax'; in a terminal --variant row_softmax\.$"
-    with pytest.raises(ArgumentError, match=rf"got None; allowed: row_softmax, row_softmax_kernel\. .*{named}"):
+    with pytest.raises(ArgumentError, match=rf"missing; allowed: row_softmax, row_softmax_kernel\. .*{named}"):
         wb.trace(row_softmax)
-    with pytest.raises(ArgumentError, match=r"variant: got None; .*it has none\. Give own_bare a kernel\.$"):
+    with pytest.raises(ArgumentError, match=r"variant: missing; .*it has none\. Give own_bare a kernel\.$"):
         wb.trace(wb.op(lambda x: x, name="own_bare"))
 
 

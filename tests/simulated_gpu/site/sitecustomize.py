@@ -39,14 +39,18 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         if name == "torch":
             WATCHED.remove(name)
-            import workbench
-
-            workbench.simulated_gpu("h200", devices=2, memory_bytes=4 << 30, force=True)
+            _start()
             return importlib.util.find_spec(name)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None:
             spec.loader = _Loader(spec.loader)
         return spec
+
+
+def _start():
+    import workbench
+
+    workbench.simulated_gpu("h200", devices=2, memory_bytes=4 << 30, force=True)
 
 
 def _count_what_is_killed(worker):
@@ -72,3 +76,8 @@ if os.environ.get("WORKBENCH_SIMULATED_GPU"):
     WATCHED |= {"torch", *SIZES}
 if WATCHED:
     sys.meta_path.insert(0, _Finder())
+if "torch" in WATCHED & sys.modules.keys():  # in a fork of what has imported it
+    WATCHED.remove("torch")
+    _start()
+for name in SIZES.keys() & sys.modules.keys() & WATCHED:
+    vars(sys.modules[name]).update(SIZES[name])

@@ -82,7 +82,7 @@ __asm__(".globl workbench_start\n.type workbench_start, %function\nworkbench_sta
 
 
 def load_libraries() -> None:
-    """Load our CUDA runtime, cuBLAS and cuRAND, so that programs and modules bind to them, not to NVIDIA's."""
+    """Load our CUDA runtime, cuBLAS, cuRAND and NCCL, so that programs and modules bind to them, not to NVIDIA's."""
     load_beside(runtime_path())
 
 

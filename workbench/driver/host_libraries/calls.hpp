@@ -59,6 +59,11 @@ class Frame {
                   increment < 0 ? -increment : increment);
   }
 
+  // The rest of the call, which waits for other processes: see workbench_driver_host_later.
+  void later(HostEnd end, void* data, void (*release)(void*)) {
+    workbench_driver_host_later(frame_, end, data, release);
+  }
+
   void* range(const std::string& argument, const void* address, std::size_t element, i64 rows,
               i64 columns, i64 stride, Access access);
 

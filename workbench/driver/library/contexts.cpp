@@ -55,6 +55,7 @@ std::shared_ptr<Context> create_context(unsigned flags, CUdevice device) {
 // Destroys a context and everything that belongs to it.
 void destroy_context(const std::shared_ptr<Context>& context) {
   State& all = state();
+  forget_late(*context);
   std::vector<u64> modules;
   for (const auto& [handle, module] : all.modules)
     if (module->context == context.get()) modules.push_back(handle);
@@ -72,6 +73,7 @@ void destroy_context(const std::shared_ptr<Context>& context) {
   std::erase_if(all.conditions,
                 [&](const auto& item) { return item.second.number->context == context.get(); });
   free_context_memory(context.get());
+  for (const auto& [_, other] : all.contexts) other->peers.erase(context->handle);
   all.snapshots.erase(context.get());
   if (context->heap_is_used) all.unloaded.push_back(context->handle);
   all.contexts.erase(context->handle);
@@ -215,8 +217,11 @@ CU_API cuCtxResetPersistingL2Cache() {
 CU_API cuCtxSynchronize() {
   return entry([&](Call& call) {
     outside_captures("cuCtxSynchronize");
-    synchronise(*call.context());
-    order_synchronise(*call.context());
+    const std::shared_ptr<Context> context = call.context();
+    catch_up(call, *context);
+    settle_all(call, *context);
+    synchronise(*context);
+    order_synchronise(*context);
   });
 }
 
@@ -337,7 +342,9 @@ CU_API cuCtxSynchronize_v2(CUcontext handle) {
   return entry([&](Call& call) {
     std::shared_ptr<Context> found;
     outside_captures("cuCtxSynchronize");
-    const auto& context = context_or_current(call, handle, found);
+    const std::shared_ptr<Context> context = context_or_current(call, handle, found);
+    catch_up(call, *context);
+    settle_all(call, *context);
     synchronise(*context);
     order_synchronise(*context);
   });

@@ -50,7 +50,9 @@ Side side(unsigned type, u64 address, u64 bytes) {
 double seconds(const Side& to, const Side& from, u64 bytes) {
   const HookDevice& device = state().device;
   const double moved = static_cast<double>(bytes);
-  if (to.on_host != from.on_host)
+  const bool between_devices =
+      to.held && from.held && to.held->context->device != from.held->context->device;
+  if (to.on_host != from.on_host || between_devices)
     return device.operation_seconds + moved / device.host_bytes_per_second;
   return device.operation_seconds + 2 * moved / device.device_bytes_per_second;
 }
@@ -175,15 +177,42 @@ constexpr const char* kStaged =
     "a copy from memory that is not page-locked, whose call may return before its end";
 
 void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, const Shape& shape,
+          CUstream stream, bool waits);
+
+// Puts a copy off, as a GPU may; false if it has to run now. The host's bytes are taken at once if
+// they are not page-locked. The host waits for a copy to such memory.
+bool put_off_copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from,
+                  const Shape& shape, CUstream stream, bool waits) {
+  if (!is_late()) return false;
+  const u64 read = extent(shape, shape.from_row, shape.from_slice);
+  const Side target = side(to_type, to, extent(shape, shape.to_row, shape.to_slice));
+  const Side source = side(from_type, from, read);
+  const bool is_staged = read && !source.held;
+  if (waits || !target.held) catch_up(call, stream);
+  if (!target.held || (waits && !is_staged)) return false;
+  std::shared_ptr<std::vector<u8>> staged;
+  if (is_staged) {
+    staged = std::make_shared<std::vector<u8>>(source.host, source.host + read);
+    from = reinterpret_cast<u64>(staged->data());
+  }
+  return put_off(call, stream, [=](Call& inner, CUstream on) {
+    const auto kept = staged;
+    copy(inner, to_type, to, from_type, from, shape, on, false);
+  });
+}
+
+void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, const Shape& shape,
           CUstream stream, bool waits) {
-  const std::shared_ptr<Context> context = call.context();
-  check_stream(*context, stream);
+  const std::shared_ptr<Context> context = context_of(call, stream);
+  settle(call, *context, stream);
   if (waits) outside_captures("a copy that waits");
   if (capture_of(*context, stream)) {
     captured(call, stream, CU_GRAPH_NODE_TYPE_MEMCPY,
-             copy_work(as_params(to_type, to, from_type, from, shape)));
+             copy_work(as_params(to_type, to, from_type, from, shape),
+                       order_recorded(call, "a captured copy")));
     return;
   }
+  if (put_off_copy(call, to_type, to, from_type, from, shape, stream, waits)) return;
   const bool is_staged = waits && from_type == CU_MEMORYTYPE_HOST && !find_allocation(from, 1);
   Step step(call, *context, stream, is_staged ? kStaged : "a copy");
   const Side target = side(to_type, to, extent(shape, shape.to_row, shape.to_slice));
@@ -286,8 +315,8 @@ CUresult copy_3d(const CUDA_MEMCPY3D* given, CUstream stream, bool waits) {
 template <class T>
 void fill_rows(Call& call, CUdeviceptr to, u64 row_bytes, T value, u64 count, u64 height,
                CUstream stream) {
-  const std::shared_ptr<Context> context = call.context();
-  check_stream(*context, stream);
+  const std::shared_ptr<Context> context = context_of(call, stream);
+  settle(call, *context, stream);
   if (capture_of(*context, stream)) {
     captured(call, stream, CU_GRAPH_NODE_TYPE_MEMSET,
              fill_work({to, row_bytes, value, sizeof(T), count, height}));
@@ -296,11 +325,15 @@ void fill_rows(Call& call, CUdeviceptr to, u64 row_bytes, T value, u64 count, u6
   check_size(count, sizeof(T), height);
   if (to % sizeof(T) || row_bytes % sizeof(T))
     throw Refused{CUDA_ERROR_INVALID_VALUE, "the address is not aligned to the element"};
-  Step step(call, *context, stream, "a fill");
   const u64 bytes = count * sizeof(T), row = pitch(row_bytes, 0, bytes, height <= 1, "dst");
   check_size(row, height, 1);
   const Side target =
       side(CU_MEMORYTYPE_DEVICE, to, extent(Shape{.width = bytes, .height = height}, row, 0));
+  const Operation later = [=](Call& inner, CUstream on) {
+    fill_rows(inner, to, row_bytes, value, count, height, on);
+  };
+  if (target.held && put_off(call, stream, later)) return;
+  Step step(call, *context, stream, "a fill");
   advance(*context, stream,
           state().device.operation_seconds +
               static_cast<double>(bytes * height) / state().device.device_bytes_per_second);
@@ -328,8 +361,17 @@ CUresult fill(CUdeviceptr to, u64 row_bytes, T value, u64 count, u64 height, CUs
 
 }  // namespace
 
-NodeWork copy_work(const CUDA_MEMCPY3D& given) {
-  return {[given](Call& call, CUstream stream) { copy_3d(call, given, stream, false); }, given};
+NodeWork copy_work(const CUDA_MEMCPY3D& given, u32 recorded) {
+  const Operation run = [given, recorded](Call& call, CUstream stream) {
+    try {
+      copy_3d(call, given, stream, false);
+    } catch (const Refused& refused) {  // its memory was there when it was recorded
+      if (!call.lock.owns_lock()) call.lock.lock();
+      tell_gone(call, recorded, refused.why.c_str());
+      throw;
+    }
+  };
+  return {run, given};
 }
 
 NodeWork fill_work(const CUDA_MEMSET_NODE_PARAMS& given) {
@@ -382,15 +424,6 @@ CU_API cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t n, CUstream 
 }
 CU_API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n, CUstream s) {
   return copy_bytes(kDevice, to, kDevice, from, n, s, false);
-}
-
-// Contexts of one device see each other's memory.
-CU_API cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, std::size_t n) {
-  return cuMemcpyDtoD_v2(to, from, n);
-}
-CU_API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, std::size_t n,
-                         CUstream s) {
-  return cuMemcpyDtoDAsync_v2(to, from, n, s);
 }
 
 CU_API cuMemcpy2D_v2(const CUDA_MEMCPY2D* c) { return copy_2d(c, kBlocking, true); }

@@ -157,16 +157,6 @@ CU_API cuDeviceGetByPCIBusId(CUdevice* device, const char* id) {
   });
 }
 
-CU_API cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
-  return entry([&](Call&) { check_device(device), check_device(peer), needed(can, "can") = 0; });
-}
-
-// No device can access another.
-CU_API cuDeviceGetP2PAttribute(int* value, int, CUdevice device, CUdevice peer) {
-  return entry(
-      [&](Call&) { check_device(device), check_device(peer), needed(value, "value") = 0; });
-}
-
 namespace {
 
 // Symbols with a suffix, which a later CUDA added because a function's parameters changed, and the

@@ -1,8 +1,9 @@
 // The state of the simulated driver, and the frame in which every entry point runs.
 //
-// Every operation has run when the client's call returns. That is one of the orders that streams
-// and events allow, so results are those of a GPU, only without overlap. Time is simulated: every
-// stream has a clock, which operations advance by their predicted time.
+// Every operation has run when the client's call returns, unless it is put off (late.hpp). That is
+// one of the orders that streams and events allow, so results are those of a GPU, only without
+// overlap. Time is simulated: every stream has a clock, which operations advance by their predicted
+// time.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <variant>
@@ -17,6 +19,7 @@
 
 #include "activities.hpp"
 #include "hooks.hpp"
+#include "late.hpp"
 #include "order.hpp"
 
 namespace workbench::driver {
@@ -30,6 +33,10 @@ struct Refused {
 // Thrown by a launch that Ctrl-C ended. The call succeeds: the interpreter raises the exception in
 // the client's caller.
 struct Interrupted {};
+
+// A call that was enqueued and ends when other processes have done their part (pending.cpp).
+struct Pending;
+using Pendings = std::vector<std::shared_ptr<Pending>>;
 
 struct Context {
   u64 handle = 0;
@@ -49,6 +56,8 @@ struct Context {
   // The order of operations: of the default stream, of all blocking streams, and of all streams.
   Agent legacy = {};
   OrderClock blocking = {}, all = {};
+  Pendings pending = {};     // of the default stream
+  std::set<u64> peers = {};  // the contexts whose memory its kernels may access
 };
 
 struct Allocation;
@@ -66,6 +75,7 @@ struct Stream {
   std::vector<u64> last = {};  // the nodes that the next one waits for
   int priority = 0;
   Agent order = {};
+  Pendings pending = {};
 };
 
 struct Event {
@@ -78,6 +88,9 @@ struct Event {
   Seen seen = {};
   std::vector<u64> last = {};
   OrderClock order = {};
+  Pendings pending = {};
+  LatePlace late = {};
+  int refused_queries = 0;  // of an allocator, while the event was pending
 };
 
 struct Module {
@@ -94,9 +107,6 @@ struct Function {
 };
 
 class Call;
-// Runs an operation on a stream.
-using Operation = std::function<void(Call&, CUstream)>;
-
 struct Graph;
 
 // Parameters of a graph's nodes, by their kinds.
@@ -268,6 +278,7 @@ struct Pool {
   u64 most = 0;  // bytes; 0: no bound
   u64 used = 0, high = 0;
   std::map<int, u64> attributes = {};
+  std::set<int> peers = {};  // other devices whose kernels may access its memory
 };
 
 struct State {
@@ -385,6 +396,10 @@ bool mapped(u64 address, u64 bytes);
 bool held_in_part(u64 address, u64 bytes);
 // Describes an address of a divided allocation that is in none of its blocks.
 std::string describe_block(const Allocation& allocation, u64 address);
+// Whether kernels of a context may access an allocation (peers.cpp).
+bool may_access(const Context& context, const Allocation& allocation);
+// Describes an allocation that they may not access, and what to do.
+std::string describe_foreign(const Context& context, const Allocation& allocation);
 u64 reserve_addresses(u64 bytes);
 // Whether any allocation has some of these addresses.
 bool overlaps(u64 address, u64 bytes);
@@ -449,11 +464,26 @@ void tell_read(Call& call, const HookRead& read);
 // Advances the clock of `stream` by an operation. Refuses a stream of another context.
 void advance(Context& context, CUstream stream, double seconds);
 void check_stream(const Context& context, CUstream stream);
+// The context of a stream; of a default stream the calling thread's. Refuses after a fault in it.
+std::shared_ptr<Context> context_of(Call& call, CUstream stream);
 // The number of a handle's stream; 0 for the default stream that all threads share.
 u64 stream_number(const Context& context, CUstream handle);
 void synchronise(Context& context);
 // The stream's capture, or null if it runs its operations. Refuses an invalidated capture.
 std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream);
+
+// ---- calls that wait for other processes (pending.cpp) ----
+
+bool any_pending() noexcept;
+void add_pending(Context& context, CUstream stream, const std::shared_ptr<Pending>& made);
+// The pending calls that an operation on the stream comes after.
+Pendings pending_before(const Context& context, CUstream stream);
+// Waits for these calls, and unlocks meanwhile. Refuses if one has failed.
+void settle(Call& call, const Pendings& all);
+void settle(Call& call, const Context& context, CUstream stream);
+void settle_all(Call& call, const Context& context);
+// Refuses with CUDA_ERROR_NOT_READY if one of these calls has not ended.
+void need_ended(Call& call, const Pendings& all);
 
 // ---- a profiler's activities (activities.cpp) ----
 
@@ -473,7 +503,8 @@ void outside_captures(const char* what);
 // The work of nodes that a client adds to a graph without a capture.
 NodeWork kernel_work(Call& call, const CUDA_KERNEL_NODE_PARAMS& given);
 NodeWork kernel_work(std::shared_ptr<const KernelNode> node);
-NodeWork copy_work(const CUDA_MEMCPY3D& given);
+// `recorded`: the operation's number, for findings.
+NodeWork copy_work(const CUDA_MEMCPY3D& given, u32 recorded);
 NodeWork fill_work(const CUDA_MEMSET_NODE_PARAMS& given);
 NodeWork host_work(CUhostFn function, void* data);
 NodeWork record_work(CUevent event);

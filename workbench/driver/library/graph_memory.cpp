@@ -27,7 +27,8 @@ NodeWork allocation_work(CUDA_MEM_ALLOC_NODE_PARAMS& given) {
   check_device(where.id);
   for (std::size_t i = 0; i < given.accessDescCount; ++i) {
     if ((&needed(given.accessDescs, "accessDescs"))[i].location.id != where.id)
-      throw Refused{CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "devices do not see each other's memory"};
+      throw Refused{CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+                    "memory that a graph allocates is of one device: copy it to the other one"};
   }
   given.dptr = reserve_addresses(given.bytesize);
   const Operation run = [given](Call& call, CUstream stream) {

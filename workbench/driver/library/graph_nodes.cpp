@@ -9,6 +9,7 @@ namespace workbench::driver {
 NodeWork host_work(CUhostFn function, void* data) {
   if (!function) throw Refused{CUDA_ERROR_INVALID_VALUE, "the function is a null pointer"};
   const Operation run = [function, data](Call& call, CUstream stream) {
+    settle(call, *call.context(), stream);
     advance(*call.context(), stream, state().device.operation_seconds);
     const HostFunction running(*call.context(), stream);
     call.lock.unlock();
@@ -33,7 +34,9 @@ MakeWork kernel(const Params* params) {
 }
 
 MakeWork copy_of(const CUDA_MEMCPY3D* params) {
-  return [params](Call&) { return copy_work(needed(params, "params")); };
+  return [params](Call& call) {
+    return copy_work(needed(params, "params"), order_recorded(call, "a copy"));
+  };
 }
 
 MakeWork fill_of(const CUDA_MEMSET_NODE_PARAMS* params) {

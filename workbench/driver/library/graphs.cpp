@@ -2,6 +2,8 @@
 #include "graphs.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <queue>
 
 namespace workbench::driver {
 
@@ -111,10 +113,44 @@ Operation runs_of(const NodeParams& params, Executable& owner) {
   return condition_runs(node->condition, node->type, std::move(bodies));
 }
 
+namespace {
+
+// The steps in the order in which a launch runs them; if operations run late, of those that may be
+// next the last one.
+std::vector<std::size_t> order_of(const Executable& executable) {
+  std::vector<std::size_t> order(executable.steps.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (!late_is_on()) return order;
+  std::vector<std::size_t> waits(order.size());
+  std::vector<std::vector<std::size_t>> later(order.size());
+  for (const std::size_t step : order) {
+    for (u64 handle : executable.steps[step].after) {
+      const auto found = executable.step_of.find(handle);
+      if (found == executable.step_of.end()) continue;
+      later[found->second].push_back(step);
+      ++waits[step];
+    }
+  }
+  std::priority_queue<std::size_t> ready;
+  for (const std::size_t step : order)
+    if (!waits[step]) ready.push(step);
+  order.clear();
+  for (; !ready.empty();) {
+    const std::size_t step = ready.top();
+    ready.pop();
+    order.push_back(step);
+    for (const std::size_t next : later[step])
+      if (!--waits[next]) ready.push(next);
+  }
+  return order;
+}
+
+}  // namespace
+
 Operation all_of(const std::shared_ptr<const Executable>& executable) {
   return [executable](Call& call, CUstream stream) {
     GraphOrder order(*executable->context, stream, *executable);
-    for (std::size_t i = 0; i < executable->steps.size(); ++i) {
+    for (const std::size_t i : order_of(*executable)) {
       if (!call.lock.owns_lock()) call.lock.lock();
       if (executable->context->fault) return;
       order.begin(i);
@@ -282,13 +318,15 @@ CU_API cuGraphLaunch(CUgraphExec handle, CUstream stream) {
         find_handle(state().executables, handle, "executable graph");
     if (executable->context != context.get())
       throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the graph was captured in another context"};
-    const Operation all = [executable](Call& inner, CUstream on) {
-      begin(*executable);
-      all_of(executable)(inner, on);
+    // What is put off runs with the nodes of now.
+    const auto launched = is_late() ? std::make_shared<Executable>(*executable) : executable;
+    const Operation all = [launched](Call& inner, CUstream on) {
+      begin(*launched);
+      all_of(launched)(inner, on);
     };
     if (capture_of(*context, stream))
       captured(call, stream, CU_GRAPH_NODE_TYPE_GRAPH, {all});
-    else
+    else if (!put_off(call, stream, all))
       all(call, stream);
   });
 }
@@ -306,23 +344,26 @@ CU_API cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
     NodeWork work = host_work(function, data);
     if (capture_of(*call.context(), stream))
       captured(call, stream, CU_GRAPH_NODE_TYPE_HOST, std::move(work));
-    else
+    else if (!put_off(call, stream, work.run))
       work.run(call, stream);
   });
 }
 
 CU_API cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* data, unsigned flags) {
   return entry([&](Call& call) {
-    check_stream(*call.context(), stream);
+    settle(call, *call.context(), stream);
     if (!function || flags)
       throw Refused{CUDA_ERROR_INVALID_VALUE, "a callback takes a function, and 0 as flags"};
     if (capture_of(*call.context(), stream))
       throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                     "a captured stream takes no callbacks; use cuLaunchHostFunc"};
-    advance(*call.context(), stream, state().device.operation_seconds);
-    const HostFunction running(*call.context(), stream);
-    call.lock.unlock();
-    function(stream, CUDA_SUCCESS, data);
-    call.lock.lock();
+    const Operation run = [=](Call& inner, CUstream on) {
+      advance(*inner.context(), on, state().device.operation_seconds);
+      const HostFunction running(*inner.context(), on);
+      inner.lock.unlock();
+      function(stream, CUDA_SUCCESS, data);
+      inner.lock.lock();
+    };
+    if (!put_off(call, stream, run)) run(call, stream);
   });
 }

@@ -181,6 +181,12 @@ struct Hooks {
                char* why, u64 why_size);
   void (*unordered)(const HookUnordered* found, CUresult* answer, char* why, u64 why_size);
   void (*host_access)(const HookHostAccess* access, CUresult* answer, char* why, u64 why_size);
+  // Writes the line of Python that makes the current call, or "".
+  void (*place)(char* text, u64 size, CUresult* answer, char* why, u64 why_size);
+  // Reports an operation of a graph, by its number and that of the graph's launch, whose memory is
+  // gone.
+  void (*gone)(u32 recorded, u32 launch, const char* what, CUresult* answer, char* why,
+               u64 why_size);
   void (*unload)(u64 module);
   void (*fetched)(u64 number);  // the program has read the error of a refused launch
   // Python's main thread raises KeyboardInterrupt as soon as it has returned from the client's

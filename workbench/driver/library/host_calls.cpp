@@ -1,6 +1,9 @@
 // Calls of libraries that compute on the host: see host_calls.hpp.
 #include "host_calls.hpp"
 
+#include <dlfcn.h>
+
+#include "pending.hpp"
 #include "recording.hpp"
 
 #define HOST_API extern "C" __attribute__((visibility("default")))
@@ -14,6 +17,7 @@ struct HostFrame {
   std::string why = {};
   u64 address = 0;
   std::vector<AccessedRange> accesses = {};
+  std::shared_ptr<Pending> later = nullptr;
 };
 
 namespace {
@@ -70,6 +74,7 @@ void follow(HostFrame& frame, const HostRange& range, Allocation& held) {
 // Runs a call. As after a launch, a fault shows at the next call of the context.
 void run(Call& call, const HostCall& what, CUstream stream) {
   const std::shared_ptr<Context> context = call.context();
+  settle(call, *context, stream);
   advance(*context, stream, state().device.operation_seconds);
   log(Logged::beyond, {}, what.name.data(), what.name.size());
   HostFrame frame{context.get()};
@@ -81,6 +86,10 @@ void run(Call& call, const HostCall& what, CUstream stream) {
                       frame.why.c_str(), frame.address};
   for (const AccessedRange& range : frame.accesses) step.access(range);
   step.end();
+  if (frame.later && !frame.result) {
+    hold(*frame.later, std::move(frame.held));
+    add_pending(*context, stream, frame.later);
+  }
   ask(call, hooks().host_call, &told);
   if (frame.result == CUDA_ERROR_ILLEGAL_ADDRESS) {
     context->fault = frame.result;
@@ -102,7 +111,9 @@ HOST_API CUresult workbench_driver_host_call(CUstream stream, const char* name, 
     auto what = std::make_shared<HostCall>(HostCall{name, shape, body, nullptr});
     what->data = std::shared_ptr<void>(std::move(until_taken));
     const Operation operation = [what](Call& made, CUstream on) { run(made, *what, on); };
-    if (!captured(call, stream, CU_GRAPH_NODE_TYPE_HOST, {operation})) operation(call, stream);
+    if (!captured(call, stream, CU_GRAPH_NODE_TYPE_HOST, {operation}) &&
+        !put_off(call, stream, operation))
+      operation(call, stream);
   });
 }
 
@@ -111,7 +122,7 @@ HOST_API void* workbench_driver_host_range(HostFrame* frame, const HostRange* ra
     std::lock_guard lock(state().mutex);
     const u64 bytes = extent(*range);
     const auto found = bytes ? find_allocation(range->address, bytes) : nullptr;
-    if (found && (found->context == frame->context || found->on_host())) {
+    if (found && may_access(*frame->context, *found)) {
       frame->held.push_back(found);
       follow(*frame, *range, *found);
       return found->host + (range->address - found->address);
@@ -119,13 +130,18 @@ HOST_API void* workbench_driver_host_range(HostFrame* frame, const HostRange* ra
     if (frame->result) return nullptr;
     frame->result = CUDA_ERROR_ILLEGAL_ADDRESS;
     frame->address = range->address;
-    frame->why = found ? std::string("out-of-bounds: ") + range->argument +
-                             " is memory of another device or context"
+    frame->why = found ? std::string("out-of-bounds: ") + range->argument + " is " +
+                             describe_foreign(*frame->context, *found)
                        : described(*range, bytes);
   } catch (const std::bad_alloc&) {
     frame->result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   return nullptr;
+}
+
+HOST_API void workbench_driver_host_later(HostFrame* frame, HostEnd end, void* data,
+                                          void (*release)(void*)) {
+  frame->later = make_pending(end, {data, release});
 }
 
 HOST_API void workbench_driver_host_fail(HostFrame* frame, CUresult result, const char* why) {
@@ -143,6 +159,29 @@ HOST_API int workbench_driver_on_device_alone(u64 address) {
     const auto found = find_allocation(address, 1);
     return found && !found->on_host() ? 1 : 0;
   });
+}
+
+HOST_API void workbench_driver_caller(char* text, u64 size) {
+  CUresult answer = kInterrupted;
+  char why[kWhySize] = "";
+  text[0] = 0;
+  if (!state().closed) state().hooks.place(text, size, &answer, why, sizeof why);
+}
+
+// Signals are looked for by Python's own function: a hook in Python would print the exception.
+HOST_API int workbench_driver_interrupted() {
+  const auto function = [](const char* name) { return dlsym(RTLD_DEFAULT, name); };
+  static const auto enter = reinterpret_cast<int (*)()>(function("PyGILState_Ensure"));
+  static const auto leave = reinterpret_cast<void (*)(int)>(function("PyGILState_Release"));
+  static const auto check = reinterpret_cast<int (*)()>(function("PyErr_CheckSignals"));
+  static const auto clear = reinterpret_cast<void (*)()>(function("PyErr_Clear"));
+  if (state().closed || !enter || !leave || !check || !clear) return 0;
+  const int held = enter();
+  const bool interrupted = check() != 0;
+  if (interrupted) clear();
+  leave(held);
+  if (interrupted) state().hooks.interrupt();
+  return interrupted;
 }
 
 HOST_API const char* workbench_driver_host_blas() { return state().host_blas.c_str(); }

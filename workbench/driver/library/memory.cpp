@@ -268,7 +268,7 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
   const auto made = std::make_shared<Snapshot>();
   made->generation = all.generation;
   for (const auto& [address, allocation] : all.allocations) {
-    if (allocation->context != context && !allocation->on_host()) continue;
+    if (!may_access(*context, *allocation)) continue;
     u32* written = allocation->written.empty() || allocation->all_written
                        ? nullptr
                        : allocation->written.data();
@@ -277,8 +277,10 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
       made->rows.push_back({begin, size, allocation->host + offset,
                             written ? written + offset / 32 : nullptr, allocation->on_host()});
     };
-    if (!allocation->blocks) add(address, allocation->size);
-    if (allocation->blocks) {
+    // What is put off may run when a block is free again.
+    const bool whole = !allocation->blocks || late_is_on();
+    if (whole) add(address, allocation->size);
+    if (!whole) {
       for (const auto& [begin, part] : allocation->blocks->live) add(begin, part.bytes);
     }
     made->held.push_back(allocation);
@@ -290,15 +292,21 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
 
 using namespace workbench::driver;
 
-// For workbench.driver: describes an address that a kernel touched outside all allocations. Returns
-// 1 if it is freed memory.
+// For workbench.driver: describes an address that a kernel touched outside all memory of its
+// device. Returns 1 if it is freed memory, or memory of another device.
 extern "C" __attribute__((visibility("default"))) int workbench_driver_describe(u64 address,
                                                                                 char* text,
                                                                                 u64 size) {
   return answer_or(0, [&] {
-    const std::string what = describe_address(address, 1);
+    const auto held = find_allocation(address, 1);
+    const auto& stack = context_stack();
+    const auto here = stack.empty() ? state().contexts.end() : state().contexts.find(stack.back());
+    const bool foreign =
+        held && here != state().contexts.end() && !may_access(*here->second, *held);
+    const std::string what =
+        foreign ? "it is " + describe_foreign(*here->second, *held) : describe_address(address, 1);
     std::snprintf(text, size, "%s", what.c_str());
-    return what.find("that was freed") != std::string::npos ? 1 : 0;
+    return foreign || what.find("that was freed") != std::string::npos ? 1 : 0;
   });
 }
 
@@ -369,8 +377,9 @@ CU_API cuMemAllocManaged(CUdeviceptr* out, std::size_t bytes, unsigned flags) {
 
 CU_API cuMemFree_v2(CUdeviceptr address) {
   return entry([&](Call& call) {
-    call.even_failed_context();
+    Context& context = *call.even_failed_context();
     outside_captures("freeing memory");
+    run_late(call, context);
     if (address)
       release(address, [](const Allocation& one) { return one.counts(); }, "cuMemAlloc's");
   });
@@ -392,7 +401,7 @@ CU_API cuMemAllocHost_v2(void** out, std::size_t bytes) { return cuMemHostAlloc(
 
 CU_API cuMemFreeHost(void* pointer) {
   return entry([&](Call& call) {
-    call.even_failed_context();
+    run_late(call, *call.even_failed_context());
     release(
         reinterpret_cast<u64>(pointer),
         [](const Allocation& one) { return one.where == Where::pinned; }, "cuMemHostAlloc's");
@@ -418,7 +427,7 @@ CU_API cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned flags) {
 
 CU_API cuMemHostUnregister(void* pointer) {
   return entry([&](Call& call) {
-    call.even_failed_context();
+    run_late(call, *call.even_failed_context());
     const auto found = state().allocations.find(reinterpret_cast<u64>(pointer));
     if (found == state().allocations.end() || found->second->where != Where::registered) {
       throw Refused{CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "no registered memory begins there"};

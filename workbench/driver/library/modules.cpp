@@ -167,6 +167,7 @@ void run(Call& call, const KernelNode& node, CUstream stream) {
   const std::shared_ptr<Function>& function = node.function;
   HookLaunch launch = node.launch;
   const std::shared_ptr<Context> context = call.context();
+  settle(call, *context, stream);
   const std::shared_ptr<Snapshot> memory = snapshot(context.get());
   const Hooks& to = hooks();
   launch.module = function->module, launch.name = function->name.c_str(),
@@ -262,7 +263,7 @@ CUresult launch_kernel(CUfunction function, const HookLaunch& launch, CUstream s
     if (launch.cooperative) check_all_fit(call, *node->function, launch);
     if (capture_of(*call.context(), stream))
       captured(call, stream, CU_GRAPH_NODE_TYPE_KERNEL, kernel_work(node));
-    else
+    else if (!put_off(call, stream, kernel_work(node).run))
       run(call, *node, stream);
   });
   const u32(&grid)[3] = launch.grid, (&block)[3] = launch.block;
@@ -379,8 +380,9 @@ CU_API cuModuleLoad(CUmodule* out, const char* path) {
 }
 
 CU_API cuModuleUnload(CUmodule handle) {
-  return entry([&](Call&) {
-    find_handle(state().modules, handle, "module");
+  return entry([&](Call& call) {
+    const auto module = find_handle(state().modules, handle, "module");
+    catch_up(call, *module->context);
     unload_module(reinterpret_cast<u64>(handle));
   });
 }

@@ -152,12 +152,32 @@ void follow_order(Call& call, Context& context, CUstream stream, const char* nam
 
 }  // namespace
 
-// Whether an address is memory of the host, in a mapping of its own, that copies may use later.
-OPERATOR_API int workbench_driver_on_host_alone(u64 address) {
+// Whether an address is page-locked or managed memory, which copies may use later.
+OPERATOR_API int workbench_driver_on_host(u64 address) {
   return answer_or(0, [&] {
     const auto found = find_allocation(address, 1);
-    return found && found->of_client ? 1 : 0;
+    return found && found->on_host() ? 1 : 0;
   });
+}
+
+// The number of an operator that is captured, for `workbench_driver_gone`.
+OPERATOR_API u32 workbench_driver_recorded(const char* name) {
+  u32 number = 0;
+  entry([&](Call& call) { number = order_recorded(call, name); });
+  return number;
+}
+
+// Reports that a graph runs an operator whose page-locked tensor is gone.
+OPERATOR_API void workbench_driver_gone(u32 recorded) {
+  entry([&](Call& call) {
+    tell_gone(call, recorded, "its page-locked tensor was freed, and its memory may be another's");
+  });
+}
+
+// Waits for what the stream waits for, before an operator runs on it. 0 if that has failed.
+OPERATOR_API int workbench_driver_settle(CUstream stream) {
+  return !any_pending() ||
+         entry([&](Call& call) { settle(call, *call.context(), stream); }) == CUDA_SUCCESS;
 }
 
 OPERATOR_API int workbench_driver_follows_writes() { return state().follows_writes; }

@@ -186,6 +186,21 @@ bool allocator_asks(const void* caller) {
 
 bool follows_order() { return state().follows_writes; }
 
+u32 order_recorded(Call& call, const char* name) {
+  return follows_order() ? described(call, name) : 0;
+}
+
+void tell_gone(Call& call, u32 recorded, const char* what) {
+  if (!recorded || !follows_order() || state().closed) return;
+  const u32 launch = described(call, "a launch of the graph");
+  if (!order().reported.emplace(recorded, launch).second) return;
+  try {
+    ask(call, state().hooks.gone, recorded, launch, what);
+  } catch (const Refused&) {
+    if (!call.lock.owns_lock()) call.lock.lock();
+  }
+}
+
 std::vector<u64> native_frames(Call& call) {
   if (!follows_order()) return {};
   if (needed_thread_state().caller == Caller::unknown) described(call, "");
@@ -218,6 +233,7 @@ void Step::begin(Context& context, CUstream handle) {
   before_ = before(context, stream);
   deed_.agent = number_of(agent);
   deed_.stream = stream_number(context, handle);
+  if (!stream) deed_.stream = static_cast<u64>(context.device);  // of its default stream
   deed_.time = before_.at(deed_.agent) + 1;
   after_ = before_;
   after_.set(deed_.agent, deed_.time);
@@ -272,6 +288,10 @@ void order_wait(Context& context, const OrderClock& event, CUstream handle) {
   agent_of(context, stream).clock.join(event);
 }
 
+void order_across(Context& earlier, Context& later) {
+  if (follows_order()) later.legacy.clock.join(earlier.all);
+}
+
 void order_host(const OrderClock& clock) {
   if (!follows_order()) return;
   order().host.join(clock);
@@ -288,6 +308,10 @@ void order_query(const OrderClock& clock, const void* caller) {
     unwatch_host(clock);
   else
     order_host(clock);
+}
+
+bool an_allocator_asks(const void* caller) {
+  return allocator_asks(caller) || is_of(caller, kTorchsHostAllocator);
 }
 
 void order_synchronise(Context& context) { order_host(context.all); }

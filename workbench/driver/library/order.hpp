@@ -92,16 +92,24 @@ class Step {
 };
 
 bool follows_order();
+// The number of an operation's name and line, for `tell_gone`; 0 if nothing is followed.
+u32 order_recorded(Call& call, const char* name);
+// Reports that a graph runs an operation, recorded under this number, whose memory is gone.
+void tell_gone(Call& call, u32 recorded, const char* what);
 // The return addresses of a client's call, innermost first, if no line of Python made it; else
 // none.
 std::vector<u64> native_frames(Call& call);
 // Events: recorded on a stream, waited for by one, and by the host.
 void order_record(Context& context, OrderClock& event, CUstream stream);
 void order_wait(Context& context, const OrderClock& event, CUstream stream);
+// What the default stream of `later` is given from here on comes after all of `earlier`.
+void order_across(Context& earlier, Context& later);
 // The host has waited for a clock. `caller`: the address that a query of an event returns to; an
 // allocator's queries only tell when its blocks are free.
 void order_host(const OrderClock& clock);
 void order_query(const OrderClock& clock, const void* caller);
+// Whether a query of an event is torch's caching allocator's, or that of its page-locked memory.
+bool an_allocator_asks(const void* caller);
 void order_synchronise(Context& context);
 void order_synchronise(Context& context, CUstream stream);
 

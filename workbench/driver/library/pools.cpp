@@ -1,5 +1,5 @@
-// Stream-ordered memory (CUDA 11.2): pools, and allocations from them. Work runs when it is
-// enqueued, so an allocation exists and is freed at once.
+// Stream-ordered memory (CUDA 11.2): pools, and allocations from them. An allocation exists at
+// once, and is freed when work runs: as it is enqueued, unless it is put off.
 #include <algorithm>
 #include <cstring>
 
@@ -92,10 +92,13 @@ CU_API cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     const auto found = find_allocation(address, 0);
     if (!found || found->address != address || !(found->pool || found->counts()))
       throw Refused{CUDA_ERROR_INVALID_VALUE, describe_address(address, 1)};
-    Step step(call, *call.even_failed_context(), stream, "a free");
-    step.writes(address, found->size);
-    step.end();
-    drop_allocation(address);
+    const Operation run = [address, bytes = found->size](Call& inner, CUstream on) {
+      Step step(inner, *inner.even_failed_context(), on, "a free");
+      step.writes(address, bytes);
+      step.end();
+      drop_allocation(address);
+    };
+    if (!put_off(call, stream, run)) run(call, stream);
   });
 }
 
@@ -204,8 +207,9 @@ CU_API cuMemPoolGetAccess(int* flags, CUmemoryPool handle, const CUmemLocation* 
     const Pool& pool = *pool_of(handle);
     const CUmemLocation& where = needed(location, "location");
     const bool own = where.type == CU_MEM_LOCATION_TYPE_DEVICE && where.id == pool.device;
-    needed(flags, "flags") =
-        own || pool.where != Where::device ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : 0;
+    needed(flags, "flags") = own || pool.where != Where::device || pool.peers.contains(where.id)
+                                 ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                                 : 0;
   });
 }
 
@@ -215,15 +219,19 @@ CU_API cuMemPoolSetAccess(CUmemoryPool handle, const void* accesses, std::size_t
     int flags;
   };
   return entry([&](Call&) {
-    const Pool& pool = *pool_of(handle);
+    Pool& pool = *pool_of(handle);
     for (std::size_t i = 0; i < count; ++i) {
       const Access& given = (&needed(static_cast<const Access*>(accesses), "accesses"))[i];
       const bool own =
           given.location.type == CU_MEM_LOCATION_TYPE_DEVICE && given.location.id == pool.device;
-      if (given.flags && pool.where == Where::device && !own) {
-        throw Refused{CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "devices do not see each other's memory"};
-      }
+      if (given.location.type != CU_MEM_LOCATION_TYPE_DEVICE || own) continue;
+      check_device(given.location.id);
+      if (given.flags)
+        pool.peers.insert(given.location.id);
+      else
+        pool.peers.erase(given.location.id);
     }
+    ++state().generation;
   });
 }
 

@@ -27,7 +27,8 @@ constexpr const char* kManaged =
     "variable and copies";
 constexpr const char* kLogs = ": there is no log to read; cuGetErrorString says what went wrong";
 constexpr const char* kByName = ": ask for a variable of a library by its name";
-constexpr const char* kPeers = ": devices do not see each other's memory";
+constexpr const char* kPeers =
+    ": a launch is of one device; launch on each, and copy with cuMemcpyPeer";
 constexpr const char* kProfiler = ": there is no profiler; workbench.trace says what a kernel did";
 }  // namespace
 
@@ -96,11 +97,7 @@ REFUSED(cuMemPoolExportToShareableHandle, kProcesses)
 REFUSED(cuMemPoolImportFromShareableHandle, kProcesses)
 REFUSED(cuMemPoolImportPointer, kProcesses)
 
-REFUSED(cuCtxDisablePeerAccess, kPeers)
-REFUSED(cuCtxEnablePeerAccess, kPeers)
 REFUSED(cuLaunchCooperativeKernelMultiDevice, kPeers)
-REFUSED(cuMemcpy3DPeer, kPeers)
-REFUSED(cuMemcpy3DPeerAsync, kPeers)
 
 REFUSED(cuMemAddressFree, kVirtual)
 REFUSED(cuMemAddressReserve, kVirtual)

@@ -9,6 +9,8 @@ namespace workbench::driver {
 namespace {
 
 constexpr int kGreatestPriority = -5;
+// A program may wait until its allocator hands out memory again.
+constexpr int kMostRefusedQueries = 100;
 
 // Handles of default streams, in addition to null.
 enum : u64 { kLegacy = 1, kPerThread = 2 };
@@ -18,16 +20,25 @@ bool is_default(const Context& context, CUstream stream) { return !stream_number
 Stream& own_stream(const Context& context, CUstream handle) {
   const u64 number = stream_number(context, handle);
   Stream& stream = *find_handle(state().streams, reinterpret_cast<void*>(number), "stream");
-  if (stream.context != &context)
-    throw Refused{CUDA_ERROR_INVALID_HANDLE, "the stream belongs to another context"};
-  return stream;
+  if (stream.context == &context) return stream;
+  const std::string own = std::to_string(stream.context->device);
+  const std::string here = std::to_string(context.device);
+  throw Refused{CUDA_ERROR_INVALID_HANDLE,
+                own == here ? "the stream belongs to another context"
+                            : "the stream is one of device " + own + ", and device " + here +
+                                  " is current: make device " + own +
+                                  " current first (torch.cuda.device, cudaSetDevice)"};
 }
 
 Event& own_event(const Context& context, CUevent handle) {
   Event& event = *find_handle(state().events, handle, "event");
-  if (event.context != &context)
-    throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event belongs to another context"};
-  return event;
+  if (event.context == &context) return event;
+  const std::string own = std::to_string(event.context->device);
+  const std::string there = std::to_string(context.device);
+  throw Refused{CUDA_ERROR_INVALID_HANDLE,
+                own == there ? "the event belongs to another context"
+                             : "the event is one of device " + own + ", and the stream of device " +
+                                   there + ": record an event on streams of its own device"};
 }
 
 void not_captured(const Event& event) {
@@ -60,15 +71,33 @@ void record(Context& context, Event& event, CUstream stream) {
   event.capture = nullptr;
   event.time = ready(context, stream);
   event.recorded = true;
+  event.pending = pending_before(context, stream);
   order_record(context, event.order, stream);
+}
+
+// Records an event now, or when the stream comes to it.
+void give_record(Call& call, const std::shared_ptr<Event>& event, CUstream stream) {
+  const std::shared_ptr<Context> held = context_of(call, stream);
+  Context& context = *held;
   // From here on times may be queried; before that no launch pays for the statistics.
-  if (!(event.flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
+  if (!(event->flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
+  const Operation run = [event](Call& inner, CUstream on) {
+    event->time = ready(*inner.context(), on);
+    event->pending = pending_before(*inner.context(), on);
+  };
+  if (!put_off(call, stream, run)) return record(context, *event, stream);
+  event->capture = nullptr;
+  event->recorded = true;
+  event->pending.clear();
+  event->late = late_place(context, stream);
+  event->refused_queries = 0;
 }
 
 void wait(Context& context, const Event& event, CUstream stream) {
   double& clock = clock_of(context, stream);
   if (!event.recorded) return;
   clock = std::max(clock, event.time);
+  for (const auto& one : event.pending) add_pending(context, stream, one);
   order_wait(context, event.order, stream);
 }
 
@@ -102,6 +131,15 @@ u64 stream_number(const Context& context, CUstream handle) {
   return own;
 }
 
+std::shared_ptr<Context> context_of(Call& call, CUstream handle) {
+  const u64 number = reinterpret_cast<u64>(handle);
+  if (number <= kPerThread) return call.context();
+  Context* const own = find_handle(state().streams, handle, "stream")->context;
+  const auto found = find_context(reinterpret_cast<CUcontext>(own->handle));
+  if (found->fault) throw Refused{found->fault, found->fault_text};
+  return found;
+}
+
 std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream) {
   const auto found = is_default(context, stream) ? nullptr : own_stream(context, stream).capture;
   if (found && !found->invalid.empty())
@@ -123,7 +161,9 @@ void advance(Context& context, CUstream stream, double seconds) {
 NodeWork record_work(CUevent handle) {
   const EventNode node{reinterpret_cast<u64>(handle), find_handle(state().events, handle, "event")};
   const Operation run = [node](Call& call, CUstream stream) {
-    record(*call.context(), *node.event, stream);
+    Context& context = *call.context();
+    if (!(node.event->flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
+    record(context, *node.event, stream);
   };
   return {run, node};
 }
@@ -204,9 +244,12 @@ CU_API cuStreamGetDevice(CUstream handle, CUdevice* device) {
   });
 }
 
+// What the stream was given still runs.
 CU_API cuStreamDestroy_v2(CUstream handle) {
-  return entry([&](Call&) {
+  return entry([&](Call& call) {
     const auto found = find_handle(state().streams, handle, "stream");
+    if (is_late()) catch_up(call, late_place(*found->context, handle));
+    settle(call, Pendings(found->pending));
     std::erase_if(found->context->stream_attributes, [&](const auto& item) {
       return item.first.first == reinterpret_cast<u64>(handle);
     });
@@ -216,8 +259,11 @@ CU_API cuStreamDestroy_v2(CUstream handle) {
 
 CU_API cuStreamSynchronize(CUstream handle) {
   return entry([&](Call& call) {
-    Context& context = *call.context();
+    const std::shared_ptr<Context> held = context_of(call, handle);
+    Context& context = *held;
     if (capture_of(context, handle)) outside_captures("cuStreamSynchronize");
+    catch_up(call, handle);
+    settle(call, context, handle);
     context.host_clock = ready(context, handle);
     order_synchronise(context, handle);
   });
@@ -225,14 +271,18 @@ CU_API cuStreamSynchronize(CUstream handle) {
 
 CU_API cuStreamQuery(CUstream handle) {
   return entry([&](Call& call) {
-    if (capture_of(*call.context(), handle)) outside_captures("cuStreamQuery");
-    order_synchronise(*call.context(), handle);
+    const std::shared_ptr<Context> context = context_of(call, handle);
+    if (capture_of(*context, handle)) outside_captures("cuStreamQuery");
+    catch_up(call, handle);
+    need_ended(call, pending_before(*context, handle));
+    order_synchronise(*context, handle);
   });
 }
 
 CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) {
   return entry([&](Call& call) {
-    Context& context = *call.context();
+    const std::shared_ptr<Context> held = context_of(call, handle);
+    Context& context = *held;
     check_stream(context, handle);
     const Event& event = *find_handle(state().events, event_handle, "event");
     const std::shared_ptr<Capture> capture = capture_of(context, handle);
@@ -260,6 +310,7 @@ CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) 
     if (capture)
       throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                     "a captured stream cannot wait for work outside of the capture"};
+    follow_late(call, handle, event.late);
     wait(context, event, handle);
   });
 }
@@ -291,7 +342,8 @@ CU_API cuEventDestroy_v2(CUevent handle) {
 
 CU_API cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags) {
   return entry([&](Call& call) {
-    Context& context = *call.context();
+    const std::shared_ptr<Context> held = context_of(call, stream);
+    Context& context = *held;
     Event& event = own_event(context, handle);
     const auto capture = capture_of(context, stream);
     if (capture && flags & CU_EVENT_RECORD_EXTERNAL) {
@@ -303,7 +355,7 @@ CU_API cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags) {
       event.seen = own_stream(context, stream).seen, event.last = own_stream(context, stream).last;
       return;
     }
-    record(context, event, stream);
+    give_record(call, find_handle(state().events, handle, "event"), stream);
   });
 }
 
@@ -313,12 +365,14 @@ CU_API cuEventRecord(CUevent event, CUstream stream) {
 
 CU_API cuEventSynchronize(CUevent handle) {
   return entry([&](Call& call) {
-    Context& context = *call.context();
-    const Event& event = own_event(context, handle);
-    not_captured(event);
-    if (!event.recorded) return;
-    context.host_clock = std::max(context.host_clock, event.time);
-    order_host(event.order);
+    call.context();
+    const auto event = find_handle(state().events, handle, "event");
+    not_captured(*event);
+    if (!event->recorded) return;
+    catch_up(call, event->late);
+    settle(call, Pendings(event->pending));
+    event->context->host_clock = std::max(event->context->host_clock, event->time);
+    order_host(event->order);
   });
 }
 
@@ -326,9 +380,16 @@ CU_API cuEventSynchronize(CUevent handle) {
 extern "C" __attribute__((visibility("default"))) CUresult
 workbench_driver_query_event(CUevent handle, const void* caller) {
   return entry([&](Call& call) {
-    const Event& event = own_event(*call.context(), handle);
-    not_captured(event);
-    if (event.recorded) order_query(event.order, caller);
+    call.context();
+    const auto event = find_handle(state().events, handle, "event");
+    not_captured(*event);
+    if (!event->recorded) return;
+    if (is_late() && is_pending(event->late) && an_allocator_asks(caller) &&
+        ++event->refused_queries < kMostRefusedQueries)
+      throw Refused{CUDA_ERROR_NOT_READY, "what is before the event has not run"};
+    catch_up(call, event->late);
+    need_ended(call, Pendings(event->pending));
+    order_query(event->order, caller);
   });
 }
 
@@ -338,13 +399,16 @@ CU_API cuEventQuery(CUevent handle) {
 
 CU_API cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
   return entry([&](Call& call) {
-    const Event &first = own_event(*call.context(), start), &last = own_event(*call.context(), end);
+    call.context();
+    const Event& first = *find_handle(state().events, start, "event");
+    const Event& last = own_event(*first.context, end);
     for (const Event* event : {&first, &last}) {
       not_captured(*event);
       if (event->flags & CU_EVENT_DISABLE_TIMING)
         throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event was made without timing"};
       if (!event->recorded)
         throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event was never recorded"};
+      catch_up(call, event->late);
     }
     needed(milliseconds, "milliseconds") = static_cast<float>(1e3 * (last.time - first.time));
   });

@@ -22,8 +22,6 @@ enum : cudaError_t {
   cudaErrorInvalidDeviceFunction = 98,
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
-  cudaErrorPeerAccessUnsupported = 217,
-  cudaErrorPeerAccessNotEnabled = 705,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchTimeout = 702,
   cudaErrorAssert = 710,

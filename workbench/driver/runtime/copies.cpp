@@ -162,13 +162,20 @@ CUDA_API cudaMemcpy3DAsync(const Copy3D* given, CUstream stream) {
   });
 }
 
-CUDA_API cudaMemcpyPeer(void* to, int, const void* from, int, std::size_t bytes) {
-  return call([&] { return copy(to, from, bytes, kDeviceToDevice); });
+CUDA_API cudaMemcpyPeer(void* to, int to_device, const void* from, int from_device,
+                        std::size_t bytes) {
+  return call([&] {
+    return cuMemcpyPeer(address_of(to), primary_context(to_device), address_of(from),
+                        primary_context(from_device), bytes);
+  });
 }
 
-CUDA_API cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes,
-                             CUstream stream) {
-  return call([&] { return copy_async(to, from, bytes, kDeviceToDevice, stream); });
+CUDA_API cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
+                             std::size_t bytes, CUstream stream) {
+  return call([&] {
+    return cuMemcpyPeerAsync(address_of(to), primary_context(to_device), address_of(from),
+                             primary_context(from_device), bytes, stream);
+  });
 }
 
 CUDA_API cudaMemcpyToSymbol(const void* symbol, const void* from, std::size_t bytes,

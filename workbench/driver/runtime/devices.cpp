@@ -124,6 +124,13 @@ int current_device() {
   return device;
 }
 
+CUcontext primary_context(int device) {
+  check_device(device);
+  CUcontext primary = nullptr;
+  must(cuDevicePrimaryCtxRetain(&primary, device));
+  return primary;
+}
+
 CUcontext current_context() {
   CUcontext current = nullptr;
   must(cuCtxGetCurrent(&current));
@@ -279,20 +286,12 @@ CUDA_API cudaDeviceGetP2PAttribute(int* value, int which, int device, int peer) 
   });
 }
 
-CUDA_API cudaDeviceEnablePeerAccess(int peer, unsigned) {
-  return call([&]() -> CUresult {
-    check_device(peer);
-    throw Failed{cudaErrorPeerAccessUnsupported,
-                 "devices do not see each other's memory: ask cudaDeviceCanAccessPeer first, and "
-                 "copy with cudaMemcpyPeer"};
-  });
+CUDA_API cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  return call([&] { return cuCtxEnablePeerAccess(primary_context(peer), flags); });
 }
 
 CUDA_API cudaDeviceDisablePeerAccess(int peer) {
-  return call([&]() -> CUresult {
-    check_device(peer);
-    throw Failed{cudaErrorPeerAccessNotEnabled, "no peer access can be enabled here"};
-  });
+  return call([&] { return cuCtxDisablePeerAccess(primary_context(peer)); });
 }
 
 CUDA_API cudaRuntimeGetVersion(int* version) {

@@ -41,6 +41,10 @@ CUresult cuDeviceGetAttribute(int*, int, CUdevice);
 CUresult cuDeviceGetPCIBusId(char*, int, CUdevice);
 CUresult cuDeviceGetByPCIBusId(CUdevice*, const char*);
 CUresult cuDeviceCanAccessPeer(int*, CUdevice, CUdevice);
+CUresult cuCtxEnablePeerAccess(CUcontext, unsigned);
+CUresult cuCtxDisablePeerAccess(CUcontext);
+CUresult cuMemcpyPeer(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, std::size_t);
+CUresult cuMemcpyPeerAsync(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, std::size_t, CUstream);
 CUresult cuDeviceGetP2PAttribute(int*, int, CUdevice, CUdevice);
 
 CUresult cuCtxGetCurrent(CUcontext*);

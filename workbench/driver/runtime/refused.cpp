@@ -10,7 +10,7 @@ constexpr const char* kNoArrays =
 constexpr const char* kGraphics =
     ": nothing is shared with graphics or with other devices; copy through the host";
 constexpr const char* kProcesses = ": memory and events are of this process alone";
-constexpr const char* kPeers = ": devices do not see each other's memory; copy with cudaMemcpyPeer";
+constexpr const char* kPeers = ": copies between devices are cudaMemcpyPeer's";
 constexpr const char* kClusters =
     ": how many clusters fit is not known here; launch with a cluster of 8 blocks or fewer";
 constexpr const char* kBatches = ": copy one box at a time";

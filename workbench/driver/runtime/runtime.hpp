@@ -53,6 +53,8 @@ void need_context();
 unsigned reset_count();
 int current_device();
 CUcontext current_context();
+// The primary context of a device; refuses a device that is not there.
+CUcontext primary_context(int device);
 
 // The frame of every call: `body` returns a result of the driver, or throws. Contexts are created
 // when they are first needed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,83 +31,30 @@ class Hit:
     past: bool
 
 
-class LaunchClosed(Exception):
+class LaunchClosed(BaseException):
     """Raised in the thread of the launch to keep its caller from going on once the session is closed."""
 
 
 @dataclass
 class Attached:
-    """A launch that a session has stopped."""
+    """A launch with the core's debugger of it."""
 
     kernel: PtxKernel
     launch: MachineLaunch
     debugger: Any
-    code: KernelCode
+
+    @functools.cached_property
+    def code(self) -> KernelCode:
+        """Lines and registers of the kernel."""
+        return KernelCode(self.kernel, self.launch.options.fmad)
 
 
-class LaunchControl:
-    """One launch in a thread, and the core's debugger of it.
+class LaunchOrders:
+    """Orders to one launch that a debugger of the core is attached to."""
 
-    ``run`` runs the launch, and all that goes before it and follows, with this object as the debugger of its launches.
-    It stops the one of number ``number``, counted from 0; the others run as usual.
-    """
-
-    def __init__(self, run: Callable[[LaunchControl], Any], number: int, budget: int):
+    def __init__(self, attached: Attached | None, budget: int):
         self.budget = budget
-        self._number, self._seen = number, 0
-        self._attached: Attached | None = None
-        self._ready = threading.Event()
-        self._closing = False
-        self.error: BaseException | None = None
-        self.result: Any = None
-        self._run = run
-        context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._work,), name="workbench debug", daemon=True)
-        self._thread.start()
-        self._wait_until_ready()
-
-    # -- in the launch's thread --------------------------------------------------------------------------------------
-
-    def _work(self) -> None:
-        try:
-            self.result = self._run(self)
-        except LaunchClosed:
-            pass
-        except BaseException as error:
-            self.error = error
-        finally:
-            if self._attached is not None:
-                self._attached.debugger.close()
-            self._ready.set()
-
-    def attach(self, kernel: PtxKernel, launch: MachineLaunch) -> Any:
-        """Return the core's debugger for the launch that the session is about."""
-        self._seen += 1
-        if self._seen != self._number + 1:
-            return None
-        code = KernelCode(kernel, launch.options.fmad)
-        debugger = core.Debugger(self.budget)
-        debugger.lines = code.line_numbers
-        self._attached = Attached(kernel, launch, debugger, code)
-        self._ready.set()
-        return debugger
-
-    def detach(self) -> None:
-        """Keep the launch's caller from going on if the session was closed."""
-        if self._closing:
-            raise LaunchClosed
-
-    # -- in the session's thread -------------------------------------------------------------------------------------
-
-    def _wait_until_ready(self) -> None:
-        while not self._ready.wait(_POLL):
-            pass
-        if self.error is not None:
-            raise self.error
-        if self._attached is None:
-            allowed = f"0 to {self._seen - 1}" if self._seen else "a program that launches a kernel"
-            raise ArgumentError("launch", self._number, allowed, "No such launch was made.")
-        self.wait()
+        self._attached = attached
 
     @property
     def attached(self) -> Attached:
@@ -227,21 +175,90 @@ class LaunchControl:
             raise ArgumentError("session", "one that is closed", "an open one", "Call wb.debug again.")
 
     def finish(self) -> Any:
-        """Let the launch run to its end and its caller go on; return the caller's result."""
+        """Let the launch run to its end, and its caller go on."""
         self._refuse_if_closed()
         while self.status != core.DebuggerStatus.ended:
             self.order()
-        self._closing = False
+        self._end()
+
+    def close(self) -> None:
+        """End the launch where it stands. Its arrays keep what they hold now."""
+        if self._attached is not None and not self.is_closed:
+            self._end()
+
+    def _end(self) -> None:
         self.debugger.go(core.NO_LIMIT, [], False, False, -1, True)
+
+
+class LaunchControl(LaunchOrders):
+    """Orders to one launch that runs in a thread of its own.
+
+    ``run`` runs the launch, and all that goes before it and follows, with this object as the debugger of its launches.
+    It stops the one of number ``number``, counted from 0; the others run as usual.
+    """
+
+    def __init__(self, run: Callable[[LaunchControl], Any], number: int, budget: int):
+        super().__init__(None, budget)
+        self._number, self._seen = number, 0
+        self._ready = threading.Event()
+        self._closing = False
+        self.error: BaseException | None = None
+        self.result: Any = None
+        self._run = run
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._work,), name="workbench debug", daemon=True)
+        self._thread.start()
+        self._wait_until_ready()
+
+    # -- in the launch's thread --------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            self.result = self._run(self)
+        except LaunchClosed:
+            pass
+        except BaseException as error:
+            self.error = error
+        finally:
+            if self._attached is not None:
+                self._attached.debugger.close()
+            self._ready.set()
+
+    def attach(self, kernel: PtxKernel, launch: MachineLaunch) -> Any:
+        """Return the core's debugger for the launch that the session is about."""
+        self._seen += 1
+        if self._seen != self._number + 1:
+            return None
+        self._attached = Attached(kernel, launch, core.Debugger(self.budget))
+        self._attached.debugger.lines = self._attached.code.line_numbers
+        self._ready.set()
+        return self._attached.debugger
+
+    def detach(self) -> None:
+        """Keep the launch's caller from going on if the session was closed."""
+        if self._closing:
+            raise LaunchClosed
+
+    def _wait_until_ready(self) -> None:
+        while not self._ready.wait(_POLL):
+            pass
+        if self.error is not None:
+            raise self.error
+        if self._attached is None:
+            allowed = f"0 to {self._seen - 1}" if self._seen else "a program that launches a kernel"
+            raise ArgumentError("launch", self._number, allowed, "No such launch was made.")
+        self.wait()
+
+    def finish(self) -> Any:
+        """Let the launch run to its end and its caller go on; return the caller's result."""
+        super().finish()
         self._thread.join()
         if self.error is not None:
             raise self.error
         return self.result
 
     def close(self) -> None:
-        """End the launch where it stands. Its arrays keep what they hold now."""
-        if self._attached is None or self.is_closed:
-            return
+        """End the launch, and what called it, where it stands."""
         self._closing = True
-        self.debugger.go(core.NO_LIMIT, [], False, False, -1, True)
+        super().close()
         self._thread.join()

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from workbench.errors import ArgumentError
-from workbench.launch.debug.control import Hit, LaunchControl
+from workbench.launch.debug.control import Hit, LaunchOrders
 from workbench.launch.debug.memory import DebugMemory
 from workbench.launch.debug.places import DebugPlace, lanes_of
 from workbench.launch.debug.state import SessionState
@@ -31,7 +31,7 @@ class DebugSession(SessionState):
     has written up to where it stands. Use it as a context manager, or call `close` or `finish`.
     """
 
-    def __init__(self, control: LaunchControl, stops: Sequence[StopLike] = ()):
+    def __init__(self, control: LaunchOrders, stops: Sequence[StopLike] = ()):
         self._control = control
         attached = control.attached
         launch = attached.launch
@@ -240,6 +240,10 @@ class DebugSession(SessionState):
     def close(self) -> None:
         """End the launch where it stands."""
         self._control.close()
+
+    def detach(self) -> None:
+        """Leave the launch where it stands, for another session or for the caller to end."""
+        self._finalizer.detach()
 
     def __enter__(self) -> DebugSession:
         return self

@@ -11,7 +11,7 @@ from workbench.analysis.places import source_text
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.launch.debug.code import KernelCode, RegisterSlot
 from workbench.launch.debug.conditions import parse_condition
-from workbench.launch.debug.control import LaunchControl
+from workbench.launch.debug.control import LaunchOrders
 from workbench.launch.debug.memory import WRITER, DebugMemory
 from workbench.launch.debug.places import Coordinates, Status, lane_ranges
 from workbench.launch.debug.register_types import as_array
@@ -65,7 +65,7 @@ class SessionState:
     memory: DebugMemory
     grid: Coordinates
     block: Coordinates
-    _control: LaunchControl
+    _control: LaunchOrders
     _maker: StopMaker
 
     # -- where -------------------------------------------------------------------------------------------------------

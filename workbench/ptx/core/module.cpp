@@ -37,10 +37,12 @@
 #include "memory/allocation.hpp"
 #include "memory/device_heap.hpp"
 #include "memory/tensor_map.hpp"
+#include "numerics/watch.hpp"
 #include "processor.hpp"
 #include "python_debugger.hpp"
 #include "python_enums.hpp"
 #include "python_findings.hpp"
+#include "python_numerics.hpp"
 #include "python_operands.hpp"
 #include "registers.hpp"
 #include "scan.hpp"
@@ -162,7 +164,7 @@ const NameFacts& facts_of(std::size_t opcode) {
 }
 
 // A kernel with what it was made of, from which others are made.
-struct MadeKernel : Kernel {
+struct MadeKernel : numerics::WatchedKernel {
   std::vector<u32> opcodes;  // by instruction
 };
 
@@ -465,6 +467,7 @@ struct BoundLaunch {
   std::shared_ptr<DeviceHeap> heap;
   u64 number_in_heap = 0;
   std::shared_ptr<Debugger> debugger;
+  std::shared_ptr<numerics::Log> numerics;
 };
 
 // Sets the size of a block's shared memory, with the part reserved for the system if the kernel
@@ -569,7 +572,7 @@ class RunningLaunch {
   ~RunningLaunch() { --running_launches(); }
 };
 
-nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
+nb::dict run_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
   Launch launch;
   launch.kernel = &kernel;
   std::ranges::copy(bound.grid, launch.grid);
@@ -695,6 +698,21 @@ nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
     out["truncated"] = recorder.truncated();
   }
   return out;
+}
+
+nb::dict launch_kernel(const MadeKernel& kernel, const BoundLaunch& bound) {
+  if (!bound.numerics) return run_kernel(kernel, bound);
+  // A launch in another thread of Python that uses the log goes first.
+  std::unique_lock lock(bound.numerics->mutex, std::defer_lock);
+  {
+    nb::gil_scoped_release release;
+    lock.lock();
+  }
+  MadeKernel made = kernel;
+  std::vector<const TableEntry*> entries;
+  for (const u32 opcode : kernel.opcodes) entries.push_back(&instruction_table()[opcode]);
+  numerics::watch(made, entries, *bound.numerics);
+  return run_kernel(made, bound);
 }
 
 // Cache of Python strings that occur often.
@@ -954,6 +972,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
   nb::set_leak_warnings(false);  // kernels are cached for the life of the process
   m.doc() = "SIMT core of the PTX machine.";
   bind_enums(m);
+  bind_numerics(m);
   bind_operands(m, offsetof(CodeRow, operands) / sizeof(s32));
   add_constants(m);
   m.attr("TARGET") = PTX_TARGET;
@@ -1029,7 +1048,8 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("overlapped", &BoundLaunch::overlapped)
       .def_rw("heap", &BoundLaunch::heap)
       .def_rw("number_in_heap", &BoundLaunch::number_in_heap)
-      .def_rw("debugger", &BoundLaunch::debugger);
+      .def_rw("debugger", &BoundLaunch::debugger)
+      .def_rw("numerics", &BoundLaunch::numerics);
   nb::class_<MadeKernel>(m, "Kernel")
       .def("__init__", &build_kernel)
       .def("launch", &launch_kernel)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.base.trials.trial import OUTCOMES, Trial
 from workbench.errors import ArgumentError, MissingToolError
 from workbench.tuning.search.space import Space
+from workbench.ui.plots import figure, logarithmic, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,8 +115,7 @@ def draw_cells(
     from matplotlib.patches import Rectangle
 
     xs, ys = space.parameters[x], space.parameters[y]
-    if ax is None:
-        _, ax = pyplot.subplots(figsize=(1.6 + 0.75 * len(xs), 1.2 + 0.5 * len(ys)), layout="constrained")
+    ax = new_axes(1.6 + 0.75 * len(xs), 1.2 + 0.5 * len(ys), layout="constrained") if ax is None else ax
     times = [cell.seconds for row in grid for cell in row if cell.seconds is not None]
     best, worst = (min(times), max(times)) if times else (1.0, 1.0)
     norm = LogNorm(best, max(worst, 1.001 * best))
@@ -127,7 +127,7 @@ def draw_cells(
             if cell.seconds is not None:
                 shade = norm(cell.seconds)
                 ax.add_patch(Rectangle(**place, facecolor=palette(shade), edgecolor="white"))
-                ax.text(**text, s=_figure(cell.seconds * 1e6), color="white" if shade < 0.5 else "black")
+                ax.text(**text, s=figure(cell.seconds * 1e6), color="white" if shade < 0.5 else "black")
             elif cell.outcome == RESTRICTED:
                 ax.add_patch(Rectangle(**place, facecolor="#eeeeee", edgecolor="#bbbbbb", hatch="///", linewidth=0))
             else:
@@ -145,11 +145,8 @@ def draw_cells(
 
 def draw_history(trials: Sequence[Trial], label: str, ax: Axes | None = None) -> Axes:
     """Draw each trial's time in the given order, the failed ones above them, and the best so far; return the axes."""
-    pyplot = _pyplot()
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    if ax is None:
-        _, ax = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
+    _pyplot()
+    ax = new_axes(6, 3.6, layout="constrained") if ax is None else ax
     times = [trial.seconds * 1e6 for trial in trials if trial.seconds is not None]
     lowest, highest = (min(times), max(times)) if times else (1.0, 1.0)
     above = highest * max(1.15, (highest / lowest) ** 0.15)
@@ -166,18 +163,12 @@ def draw_history(trials: Sequence[Trial], label: str, ax: Axes | None = None) ->
             steps.append((at, best))
     if steps:
         ax.step(*zip(*steps, (len(trials), best), strict=True), where="post", color="#009E73", label="best so far")
-    ax.set(xlabel="attempt", ylabel=label, yscale="log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_major_formatter(lambda value, _: _figure(value))
-    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set(xlabel="attempt", ylabel=label)
+    logarithmic(ax, times)
     ax.spines[["top", "right"]].set_visible(False)
     if trials:  # above the points, since matplotlib's search for a free place among many takes seconds
         ax.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=4, frameon=False, borderaxespad=0)
     return ax
-
-
-def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _pyplot() -> Any:

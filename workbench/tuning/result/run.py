@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import placed
+from workbench.analysis.prediction.confidence import level, ranking
 from workbench.base.documents import document
 from workbench.base.pages import Section, framed
 from workbench.base.tables import Table, Tabular
@@ -115,6 +117,8 @@ class TuningRun(TuningResult, Tabular):
             "cases": ", ".join(case.label for case in self.cases),
             "variants": ", ".join(variant.name for variant in self.variants),
             "times": self.time_label,
+            "level of the times": "" if self.model is None else level(self.model),
+            "ranking by them": "" if self.model is None else ranking(self.model),
             "trials": f"{len(self.trials):,}, {self.new:,} of them new",
         }
 
@@ -144,7 +148,7 @@ def table_entries(run: TuningRun) -> list[TunedEntry]:
 
     Page size is part of a problem.
     """
-    best: dict[tuple[str, str], tuple[float, Trial, Any]] = {}
+    best: dict[tuple[str, str], tuple[Trial, Any]] = {}
     cases = {case.name: case for case in run.cases}
     variants = {variant.name: variant for variant in run.variants}
     times = {
@@ -157,10 +161,10 @@ def table_entries(run: TuningRun) -> list[TunedEntry]:
             continue
         problem = cases[trial.case].problem(trial.config, arch=run.device.arch)
         key = (trial.variant, canonical(problem_record(problem)))
-        if key not in best or trial.seconds < best[key][0]:
-            best[key] = trial.seconds, trial, problem
+        if key not in best or run.place(trial) < run.place(best[key][0]):
+            best[key] = trial, problem
     entries = []
-    for seconds, trial, problem in best.values():
+    for trial, problem in best.values():
         variant = variants[trial.variant]
         default = variant.default_config(placed(problem, run.device, run.model))
         entries.append(
@@ -169,7 +173,7 @@ def table_entries(run: TuningRun) -> list[TunedEntry]:
                 variant=trial.variant,
                 problem=problem_record(problem),
                 config=dict(trial.config),
-                seconds=seconds,
+                seconds=trial.seconds or math.inf,
                 basis=trial.basis,
                 source_hash=variant.source_hash,
                 case=trial.case,

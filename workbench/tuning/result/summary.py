@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from workbench.analysis.device_models import device_models
-from workbench.analysis.prediction.confidence import TIE, in_order, level, ranking, spread_of, trust
+from workbench.analysis.prediction.confidence import TIE, in_order, spread_of, trust
 from workbench.base.frames import data_frame
 from workbench.base.tables import Table, alike, cut
 from workbench.base.terminal import plain
 from workbench.base.trials.trial import OUTCOME_MEANING, Trial
 from workbench.errors import MissingToolError
+from workbench.ui.plots import logarithmic, new_axes
 
 if TYPE_CHECKING:
     import pandas
@@ -76,7 +76,8 @@ def sorted_trials(run: TuningResult) -> list[Trial]:
 
     def place(trial: Trial) -> tuple:
         slow = trial.seconds is None
-        return cases.index(trial.case), variants.index(trial.variant), slow, 0.0 if slow else trial.seconds
+        order = () if slow else run.place(trial)
+        return cases.index(trial.case), variants.index(trial.variant), slow, *order
 
     return sorted(run.trials, key=place)
 
@@ -197,7 +198,7 @@ def text_of(run: TuningResult) -> str:
         f"times are {run.time_label}",
     ]
     for outcome in run.outcomes:
-        if outcome != "ok":
+        if outcome not in ("ok", "restricted"):
             lines += [f"  {outcome}: {OUTCOME_MEANING[outcome]}", *_first(run, outcome)]
     for variant in run.variants:
         space = run.spaces[variant]
@@ -208,7 +209,7 @@ def text_of(run: TuningResult) -> str:
             lines += [f"  {_why_none(run, variant.name)}"] * (tried > 0)
             continue
         default = run.default_of(variant)
-        gain = f", {default.seconds / choice.seconds:.2f}x as fast as its default" if default else ""
+        gain = f", {default.seconds / choice.seconds:.2f} times the speed of its default" if default else ""
         lines.append(f"  {choice}{gain}")
     if run.best is None:
         lines.append(f"no winner: {_nothing(run)}")
@@ -217,13 +218,10 @@ def text_of(run: TuningResult) -> str:
         if run.best.basis == "predicted":
             bounds = dict.fromkeys(trial.prediction["bound_by"] for trial in run.best.trials)
             lines += [f"  {trust(bound)}" for bound in bounds]
-            for named in dict.fromkeys(trial.predicted_for or "" for trial in run.best.trials):
-                if model := device_models().get(named):
-                    lines += [f"  level: {level(model)}", f"  ranking: {ranking(model)}"]
         if run.ties:
-            near = f" ({in_order()[TIE]:.0%} of pairs as near were measured in the predicted order)"
+            near = f": of two that are predicted so near, the first was the faster in {in_order()[TIE]:.0%} of cases"
             near = near if run.best.basis == "predicted" else ""
-            lines.append(f"  tied with {len(run.ties)} more, which these times cannot tell apart from it{near}:")
+            lines.append(f"  {len(run.ties)} more may be as fast{near}:")
             lines += [f"    {choice}" for choice in run.ties[:5]]
     lines += [line for table in _by_case(run) for line in str(table).splitlines()]
     if run.table_path:
@@ -261,11 +259,9 @@ def frame_of(rows: Iterable[dict]) -> pandas.DataFrame:
 def plot(run: TuningResult, ax: Axes | None = None) -> Axes:
     """Plot the time of every correct configuration by its rank, one colour and marker per variant; return the axes."""
     try:
-        from matplotlib import pyplot
+        ax = new_axes(7, 4, layout="constrained") if ax is None else ax
     except ImportError as error:
         raise MissingToolError('plot() needs matplotlib: python -m pip install -e ".[lab]"') from error
-    if ax is None:
-        _, ax = pyplot.subplots(figsize=(7, 4), layout="constrained")
     for at, variant in enumerate(run.variants):
         colour, marker = _STYLES[at % len(_STYLES)]
         choices = [choice for choice in run.ranking if choice.variant == variant.name]
@@ -277,7 +273,8 @@ def plot(run: TuningResult, ax: Axes | None = None) -> Axes:
         if default is not None:
             ax.axhline(default.seconds * 1e6, color=colour, linestyle=":", label=f"{variant.name}: default")
     basis = "measured" if run.model is None else f"predicted for {run.model.name}"
-    ax.set(xlabel="rank", ylabel=f"{basis} [µs]", yscale="log", title=run.op.name)
+    ax.set(xlabel="rank", ylabel=f"{basis} [µs]", title=run.op.name)
+    logarithmic(ax, [choice.seconds * 1e6 for choice in run.ranking])
     if run.ranking:
         ax.legend()
     return ax

@@ -117,7 +117,11 @@ class TuningResult:
 
     @cached_property
     def ranking(self) -> tuple[Choice, ...]:
-        """Every configuration that is correct on all cases, best first; equal ones in the order of the spaces."""
+        """Every configuration that is correct on all cases, best first.
+
+        Of predicted times on one case that are printed alike, the one with fewer bank conflicts is first; equal ones
+        are in the order of the spaces.
+        """
         grouped: dict[tuple, list[tuple[Trial, float]]] = {}
         for trial in self.trials:
             if trial.seconds is not None:
@@ -135,14 +139,26 @@ class TuningResult:
             )
             for group in whole
         ]
+        if len(self.cases) == 1:
+            return tuple(sorted(choices, key=lambda choice: self.place(choice.trials[0])))
         return tuple(sorted(choices, key=lambda choice: choice.score))
+
+    def place(self, trial: Trial) -> tuple[float, ...]:
+        """Return what a timed trial is ranked by: its time.
+
+        A predicted time counts as far as a table shows it; between equal ones the bank conflicts decide.
+        """
+        assert trial.seconds is not None
+        if self.model is None:
+            return (trial.seconds,)
+        return round(trial.seconds * 1e6, 2), trial.counts.get("shared_conflicts") or 0, trial.seconds
 
     @cached_property
     def fastest(self) -> tuple[Trial, ...]:
         """The fastest trial of each case that has a correct one, in the order of the cases."""
-        timed = [(trial.seconds, trial) for trial in (*self.trials, *self.apart) if trial.seconds is not None]
-        by_case = ([pair for pair in timed if pair[1].case == case.name] for case in self.cases)
-        return tuple(min(pairs, key=lambda pair: pair[0])[1] for pairs in by_case if pairs)
+        timed = [trial for trial in (*self.trials, *self.apart) if trial.seconds is not None]
+        by_case = ([trial for trial in timed if trial.case == case.name] for case in self.cases)
+        return tuple(min(trials, key=self.place) for trials in by_case if trials)
 
     @property
     def by_case(self) -> tuple[CaseWinner, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import threading
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ import traitlets
 from workbench.errors import ArgumentError
 from workbench.tuning.result.landscape import OUTCOME_STYLES, cells, draw_cells, draw_history
 from workbench.tuning.result.tuning_result import TuningResult
+from workbench.ui import figure_html
 
 if TYPE_CHECKING:
     from workbench.base.trials.trial import Trial
@@ -209,10 +209,7 @@ class TuningView(anywidget.AnyWidget):
                 space = self._spaces[self.variant]
                 grid = cells(self._shown, space, self.x, self.y)
                 draw_cells(grid, space, self.x, self.y, self.unit.replace("µs", "[µs]"), axes[0, 1])
-        png = io.BytesIO()
-        figure.savefig(png, format="png", bbox_inches="tight", dpi=90)
-        plt.close(figure)
-        return data | {"text/plain": repr(self), "image/png": png.getvalue()}, metadata
+        return data | {"text/plain": repr(self), "text/html": figure_html(figure)}, metadata
 
     # -- choices ------------------------------------------------------------------------------------------------
 

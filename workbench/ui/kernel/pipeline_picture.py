@@ -92,7 +92,7 @@ class PipelinePicture(Picture):
         if pipeline.held:
             rows.append((f"tensor memory, {self._most_columns()}", _strip(pipeline.held, lambda one: "T", width)))
         for stage in pipeline.stages[:_MOST_STAGES]:
-            rows.append((f"stage {stage.name}", _strip(stage.states, lambda one: _MARKS[one.state], width)))
+            rows.append((f"stage of {stage.name}", _strip(stage.states, lambda one: _MARKS[one.state], width)))
         margin = max(len(name) for name, _ in rows)
         out = [self.headline, self.caption, *(f"{name:<{margin}} {strip}".rstrip() for name, strip in rows)]
         if len(pipeline.stages) > _MOST_STAGES:
@@ -143,7 +143,7 @@ class PipelinePicture(Picture):
             for state in stage.states:
                 text = "" if state.state == "empty" else str(state.fill)
                 self._box(ax, row, state.start, state.end, _STATES[state.state], text, state.state in _ON_DARK)
-            labels.append((row, f"stage {stage.name}"))
+            labels.append((row, f"stage of {stage.name}"))
             row += 1
         rows_over_time(ax, labels, "cycles")
         title(ax, self.headline, self.caption)

@@ -5,6 +5,9 @@ takes some tokens, for values some columns of the latent, so that every warp nee
 registers, 512 / warps columns of 16 heads or more. Weights cross from one to the other through shared memory. Rows of
 "fp8_ds_mla" cross memory as they are stored, and become values in shared memory once for all heads of the tile.
 
+A tile has up to 128 heads where latents have 256 elements or fewer. Of 512 it has 64 at most: the fp32 sums of 128
+heads would be all registers of a multiprocessor.
+
 Bytes that must move: each latent once per tile of heads, queries, output. With more than one partition also the fp32
 partial results, ``2 * 4 * num_heads * (latent_size + 2)`` for each, and a counter.
 """
@@ -17,12 +20,11 @@ from workbench.attention.ops.mla_decode.problem import (
     PARTITION_SIZES,
     RESTRICTIONS,
     MlaDecodeProblem,
-    MlaDecodeTensors,
     head_tiles,
+    partials,
     with_partitions,
 )
 from workbench.attention.ops.paged_attention.rules import num_partitions
-from workbench.attention.ops.paged_attention.workspace import Partials, allocated
 from workbench.attention.ops.rules import THREADS, rules, shared_limit, shared_memory
 from workbench.base.packages import ELEMENT_TYPES, cuda_sources
 from workbench.ops import Config, CudaStep, CudaVariant
@@ -38,41 +40,42 @@ def _tile_bytes(config: Config, problem: MlaDecodeProblem) -> int:
     return rows * problem.key_size * problem.itemsize + stages
 
 
-def _shared_bytes(config: Config, problem: MlaDecodeProblem) -> int:
-    """Return all shared memory: also scores, weights, maxima, sums and pages."""
+def _static_bytes(config: Config, problem: MlaDecodeProblem) -> int:
+    """Return the static shared memory: scores, weights, maxima, sums and pages."""
     heads, tokens = config["HEADS_PER_BLOCK"], config["TILE_TOKENS"]
     pages = config["PARTITION_SIZE"] // config["BLOCK_SIZE"]
-    static = heads * (4 * (tokens + 8) + 2 * tokens + 12) + 4 * pages + 256
-    return _tile_bytes(config, problem) + -(-static // 128) * 128
+    return -(-(heads * (4 * (tokens + 8) + 2 * tokens + 12) + 4 * pages + 256) // 128) * 128
+
+
+def _shared_bytes(config: Config, problem: MlaDecodeProblem) -> int:
+    """Return all shared memory."""
+    return _tile_bytes(config, problem) + _static_bytes(config, problem)
 
 
 def default_config(problem: MlaDecodeProblem) -> dict:
-    """Return tiles of 16 heads, or of 64 where there are as many, and partitions that fill the GPU."""
-    heads, threads, tokens = (64, 256, 16) if problem.num_heads > 32 else (16, 128, 32)
-    while problem.latent_size % (threads // 32 * 16):
-        threads //= 2
-    config = {"HEADS_PER_BLOCK": heads, "BLOCK_SIZE": problem.page, "TILE_TOKENS": tokens, "NUM_THREADS": threads}
-    for stages in (3, 2):
-        config["NUM_STAGES"] = stages
-        if _shared_bytes(config | {"PARTITION_SIZE": max(PARTITION_SIZES)}, problem) <= shared_limit(problem):
+    """Return tiles of as many heads as there are and fit, or of 16, and partitions that fill the GPU."""
+    page = {"BLOCK_SIZE": problem.page}
+    for heads, threads, tokens in ((128, 256, 16), (64, 256, 16), (16, 128, 32)):
+        while problem.latent_size % (threads // 32 * 16):
+            threads //= 2
+        config = {"HEADS_PER_BLOCK": heads, **page, "TILE_TOKENS": tokens, "NUM_STAGES": 3, "NUM_THREADS": threads}
+        longest = {"PARTITION_SIZE": max(PARTITION_SIZES)}
+        if _shared_bytes(config | longest, problem) > shared_limit(problem):
+            config["NUM_STAGES"] = 2
+        fits = heads * problem.latent_size <= _ACCUMULATORS * threads
+        if 2 * problem.num_heads > heads and fits and _shared_bytes(config | longest, problem) <= shared_limit(problem):
             break
     return {name: with_partitions(config, problem)[name] for name in SPACE}
 
 
 SPACE = {
-    "HEADS_PER_BLOCK": (16, 32, 64),
+    "HEADS_PER_BLOCK": (16, 32, 64, 128),
     "BLOCK_SIZE": (1, 16, 32, 64, 128),
     "PARTITION_SIZE": PARTITION_SIZES,
     "TILE_TOKENS": (16, 32, 64),
     "NUM_STAGES": (2, 3, 4),
     "NUM_THREADS": (64, 128, 256),
 }
-
-
-def partials(config: Config, problem: MlaDecodeProblem, tensors: MlaDecodeTensors) -> Partials:
-    """Return uninitialised partial results for every partition of PARTITION_SIZE tokens."""
-    shape = problem.num_seqs, problem.num_heads, num_partitions(config, problem), problem.latent_size
-    return allocated(*shape, tensors.query.device)
 
 
 VARIANT = CudaVariant(
@@ -104,6 +107,11 @@ VARIANT = CudaVariant(
             f"{_ACCUMULATORS} sums a thread",
         ),
         ("stages", "NUM_STAGES >= 2", "one is copied while one is read"),
+        shared_memory(
+            _static_bytes,
+            "HEADS_PER_BLOCK * (6 * TILE_TOKENS + 44) + 4 * PARTITION_SIZE / BLOCK_SIZE + 256",
+            static=True,
+        ),
         shared_memory(
             _shared_bytes,
             "HEADS_PER_BLOCK * key_size * itemsize + NUM_STAGES * TILE_TOKENS * row_bytes + scores"

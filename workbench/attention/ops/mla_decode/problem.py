@@ -10,7 +10,8 @@ import torch
 from workbench.attention.cache_formats import fp8_latents
 from workbench.attention.ops.cache_problem import STRIDES, Sizes
 from workbench.attention.ops.dtypes import DTYPES
-from workbench.attention.ops.paged_attention.rules import partition_size
+from workbench.attention.ops.paged_attention.rules import num_partitions, partition_size
+from workbench.attention.ops.paged_attention.workspace import Partials, allocated
 from workbench.attention.ops.rules import grid, rules
 from workbench.ops import Arguments, Config, cdiv
 from workbench.ops.tensors import RunTensors, made
@@ -111,11 +112,18 @@ def head_tiles(config: Config, problem: MlaDecodeProblem) -> int:
     return cdiv(problem.num_heads, config["HEADS_PER_BLOCK"])
 
 
-def with_partitions(config: Config, problem: MlaDecodeProblem) -> dict[str, int]:
-    """Return a configuration with the longest partitions whose blocks fill the GPU."""
+def with_partitions(config: Config, problem: MlaDecodeProblem, *, heads: int | None = None) -> dict[str, int]:
+    """Return a configuration with the longest partitions that fill the GPU with blocks, of ``heads`` if it is given."""
     sizes = [size for size in PARTITION_SIZES if size % problem.page == 0]
-    wanted = partition_size(problem, sizes, blocks_per_multiprocessor=1, heads=head_tiles(config, problem))
+    tiles = cdiv(problem.num_heads, heads or config["HEADS_PER_BLOCK"])
+    wanted = partition_size(problem, sizes, blocks_per_multiprocessor=1, heads=tiles)
     return {**config, "PARTITION_SIZE": wanted}
+
+
+def partials(config: Config, problem: MlaDecodeProblem, tensors: MlaDecodeTensors) -> Partials:
+    """Return uninitialised partial results for every partition of PARTITION_SIZE tokens."""
+    shape = problem.num_seqs, problem.num_heads, num_partitions(config, problem), problem.latent_size
+    return allocated(*shape, tensors.query.device)
 
 
 RESTRICTIONS = rules(

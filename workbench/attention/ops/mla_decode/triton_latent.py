@@ -15,13 +15,13 @@ import triton.language as tl
 
 from workbench.attention.cache_formats.fp8_latents import NAME
 from workbench.attention.ops.cache_problem import attributes, never_none
-from workbench.attention.ops.mla_decode.cuda_latent_mma import partials
 from workbench.attention.ops.mla_decode.problem import (
     ARGUMENTS,
     PARTITION_SIZES,
     RESTRICTIONS,
     MlaDecodeProblem,
     head_tiles,
+    partials,
     with_partitions,
 )
 from workbench.attention.ops.paged_attention.rules import num_partitions
@@ -31,7 +31,7 @@ from workbench.attention.ops.paged_attention.triton_reduction import (
     last_to_arrive,
     partitions_at_once,
 )
-from workbench.attention.ops.rules import rules, shared_memory
+from workbench.attention.ops.rules import rules, shared_limit, shared_memory
 from workbench.attention.ops.triton_codes import UNIT, halves_of
 from workbench.attention.ops.triton_types import TYPES
 from workbench.base.packages import ELEMENT_TYPES
@@ -191,14 +191,19 @@ def _shared_bytes(config: Config, problem: MlaDecodeProblem) -> int:
 
 
 def default_config(problem: MlaDecodeProblem) -> dict:
-    """Return tiles of 16 heads and 32 tokens, and partitions that fill the GPU; codes take twice the warps."""
-    config = {"HEADS_PER_BLOCK": 16, "BLOCK_SIZE": problem.page, "TILE_TOKENS": 32, "num_stages": 2}
-    config["num_warps"] = 8 if problem.quantized else 4
+    """Return tiles of as many heads as there are and fit, or of 16, and partitions that fill the GPU."""
+    config = {"BLOCK_SIZE": problem.page, "num_stages": 2}
+    for heads, tokens in ((128, 32), (128, 16), (64, 32), (64, 16), (16, 32)):
+        config |= {"HEADS_PER_BLOCK": heads, "TILE_TOKENS": tokens}
+        config["num_warps"] = 8 if problem.quantized or heads > 16 else 4
+        fits = heads * problem.latent_size <= 4096 * config["num_warps"]
+        if 2 * problem.num_heads > heads and fits and _shared_bytes(config, problem) <= shared_limit(problem):
+            break
     return {name: with_partitions(config, problem)[name] for name in SPACE}
 
 
 SPACE = {
-    "HEADS_PER_BLOCK": (16, 32, 64),
+    "HEADS_PER_BLOCK": (16, 32, 64, 128),
     "BLOCK_SIZE": (1, 16, 32, 64, 128),
     "PARTITION_SIZE": PARTITION_SIZES,
     "TILE_TOKENS": (16, 32, 64),

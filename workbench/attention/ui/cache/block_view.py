@@ -19,7 +19,7 @@ from workbench.attention.kvcache.sequence import Tokens
 from workbench.attention.ui.cache.block_picture import draw_blocks
 from workbench.attention.ui.cache.block_state import count_of, describe, snapshot
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.ui import png_of
+from workbench.ui import figure_html
 
 _STATIC = Path(__file__).parents[1] / "static"
 _ACTIONS = ("allocate", "append", "fork", "free", "swap_out", "swap_in")
@@ -141,8 +141,8 @@ class BlockView(anywidget.AnyWidget):
         if bundle is None:
             return None
         data, metadata = bundle
-        picture = png_of(draw_blocks(self.state).figure, 90)
-        return data | {"text/plain": repr(self), "image/png": picture}, metadata
+        picture = figure_html(draw_blocks(self.state).figure)
+        return data | {"text/plain": repr(self), "text/html": picture}, metadata
 
     # -- internal steps -----------------------------------------------------------------------------------------
 

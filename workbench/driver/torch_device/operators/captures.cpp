@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <cstdio>
+#include <memory>
 
 #include "recording.hpp"
 
@@ -11,10 +12,23 @@ namespace workbench::torch_device {
 
 void Recorded::add(const Traits& traits, const OperatorHandle& handle, Stack arguments,
                    std::vector<Tensor> results, const std::optional<RandomPosition>& random,
-                   c10::ArrayRef<Elements> written, c10::ArrayRef<Elements> read) {
+                   c10::ArrayRef<Elements> written, c10::ArrayRef<Elements> read,
+                   const Tensor& page_locked, bool once) {
   auto* made =
       new Recorded(traits, handle, std::move(arguments), std::move(results), random, written, read);
+  if (page_locked.defined()) {
+    made->page_locked_ = page_locked.storage().getWeakStorageImpl();
+    made->number_ = workbench_driver_recorded("a captured copy");
+  }
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  const auto run_once = [](void* data) {
+    const std::unique_ptr<Recorded> one(static_cast<Recorded*>(data));
+    one->replay();
+  };
+  if (once) {
+    C10_CUDA_CHECK(cudaLaunchHostFunc(stream, run_once, made));
+    return;
+  }
   cudaUserObject_t owner;
   C10_CUDA_CHECK(cudaUserObjectCreate(
       &owner, made, [](void* data) { delete static_cast<Recorded*>(data); }, 1,
@@ -30,6 +44,7 @@ void Recorded::add(const Traits& traits, const OperatorHandle& handle, Stack arg
 
 void Recorded::replay() {
   try {
+    if (page_locked_ && page_locked_->expired()) workbench_driver_gone(number_);
     at::AutoDispatchBelowADInplaceOrView below;
     Stack stack(arguments_.begin(), arguments_.end());
     std::optional<LoggedCall> logged;

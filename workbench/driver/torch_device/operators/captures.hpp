@@ -1,4 +1,4 @@
-// Operations on a captured stream, each a host function in its graph.
+// Operations on a captured stream, or put off, each a host function in a graph or stream.
 #pragma once
 #include <list>
 
@@ -27,10 +27,12 @@ class KeptElements {
 // One operation of a graph; each replay runs it again on the same memory.
 class Recorded {
  public:
-  // Adds an operation to the current stream's graph, which keeps it.
+  // Adds an operation to the current stream's graph, which keeps it; or, to run once, to the
+  // stream. Nobody keeps the page-locked tensor of a copy, if there is one.
   static void add(const Traits& traits, const OperatorHandle& handle, Stack arguments,
                   std::vector<Tensor> results, const std::optional<RandomPosition>& random,
-                  c10::ArrayRef<Elements> written, c10::ArrayRef<Elements> read);
+                  c10::ArrayRef<Elements> written, c10::ArrayRef<Elements> read,
+                  const Tensor& page_locked, bool once);
 
  private:
   void replay();
@@ -41,6 +43,8 @@ class Recorded {
   std::vector<Tensor> results_;
   std::optional<RandomPosition> random_;
   KeptElements written_, read_;
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> page_locked_;
+  std::uint32_t number_ = 0;  // for findings
 
   Recorded(const Traits& traits, OperatorHandle handle, Stack arguments,
            std::vector<Tensor> results, std::optional<RandomPosition> random,

@@ -33,8 +33,13 @@ void workbench_driver_operator(cudaStream_t stream, const char* name, std::uint6
 void workbench_driver_replayed(const char* name, const workbench::torch_device::Elements* written,
                                std::uint64_t count, const workbench::torch_device::Elements* read,
                                std::uint64_t read_count);
+int workbench_driver_settle(cudaStream_t stream);
+const char* workbench_driver_latest_error();
 int workbench_driver_follows_writes();
-int workbench_driver_on_host_alone(std::uint64_t address);
+int workbench_driver_is_late();
+int workbench_driver_on_host(std::uint64_t address);
+std::uint32_t workbench_driver_recorded(const char* name);
+void workbench_driver_gone(std::uint32_t recorded);
 void workbench_driver_mark(const workbench::torch_device::Elements* tensor,
                            const std::uint8_t* unwritten, std::uint64_t source);
 std::uint64_t workbench_driver_unwritten(const workbench::torch_device::Elements* tensor,
@@ -89,12 +94,13 @@ inline Elements elements_of(const Tensor& device) {
           static_cast<std::uint64_t>(device.dim()), device.sizes().data(), device.strides().data()};
 }
 
-// A tensor on the device with the values of one on the host, in the same layout.
-inline Tensor device_tensor(const Tensor& host, c10::DeviceIndex device) {
+// A tensor on the device in the layout of one on the host, and with its values, unless they come
+// later.
+inline Tensor device_tensor(const Tensor& host, c10::DeviceIndex device, bool with_values = true) {
   const c10::Device place(c10::kCUDA, device);
   if (host.layout() != c10::kStrided) return host.to(place);
   Tensor made = at::empty_strided(host.sizes(), host.strides(), host.options().device(place));
-  if (host.numel() > 0) {
+  if (host.numel() > 0 && with_values) {
     const std::size_t from = host.storage().nbytes() - host.storage_offset() * host.itemsize();
     std::memcpy(bytes_of(made.storage()), host.const_data_ptr(),
                 std::min(made.storage().nbytes(), from));
@@ -150,7 +156,8 @@ class HostTensors {
   }
 
   // The device tensor of a result: an argument, a view of one, or a new tensor.
-  Tensor to_device(const Tensor& host, c10::DeviceIndex device, std::vector<Tensor>* fresh) {
+  Tensor to_device(const Tensor& host, c10::DeviceIndex device, std::vector<Tensor>* fresh,
+                   bool with_values) {
     if (!host.defined() || !host.is_cpu()) return host;
     for (const Pair& pair : pairs) {
       if (pair.host.unsafeGetTensorImpl() == host.unsafeGetTensorImpl()) return pair.device;
@@ -167,7 +174,7 @@ class HostTensors {
       view._set_neg(host.is_neg());
       return view;
     }
-    Tensor made = device_tensor(host, device);
+    Tensor made = device_tensor(host, device, with_values);
     if (fresh) fresh->push_back(made);
     return made;
   }

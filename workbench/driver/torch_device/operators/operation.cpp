@@ -1,13 +1,26 @@
 #include "operation.hpp"
 
 #include <ATen/core/CachingHostAllocator.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/util/Exception.h>
+
+#include <algorithm>
 
 #include "captures.hpp"
 #include "recording.hpp"
 
 namespace workbench::torch_device {
+namespace {
+
+bool captures() {
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
+}  // namespace
+
 void Operation::refuse_devices(const std::string& one, const std::string& other,
                                std::size_t argument) const {
   TORCH_CHECK(false,
@@ -23,7 +36,7 @@ Tensor Operation::of_copy(const Tensor& tensor, std::size_t argument) {
   const bool non_blocking = stack_[first_ + 2].toBool();
   if (tensor.numel() == 0) return tensor;
   const bool page_locked =
-      workbench_driver_on_host_alone(reinterpret_cast<std::uint64_t>(tensor.const_data_ptr()));
+      workbench_driver_on_host(reinterpret_cast<std::uint64_t>(tensor.const_data_ptr()));
   waits_for_copy_ = !non_blocking || (!page_locked && argument == 0);
   if (!page_locked) return tensor;
   page_locked_ = tensor;
@@ -40,9 +53,9 @@ Tensor Operation::to_host(const Tensor& tensor, std::size_t argument) {
       }
       host_tensors_ = true;
     }
-    return traits_.name == "aten::copy_" && workbench_driver_follows_writes()
-               ? of_copy(tensor, argument)
-               : tensor;
+    const bool has_order =
+        workbench_driver_follows_writes() || workbench_driver_is_late() || captures();
+    return traits_.name == "aten::copy_" && has_order ? of_copy(tensor, argument) : tensor;
   }
   if (host_tensors_ && !traits_.any_device) refuse_devices(tensor.device().str(), "cpu", argument);
   if (device_ >= 0 && device_ != tensor.get_device() && traits_.name != "aten::copy_" &&
@@ -99,21 +112,51 @@ void Operation::take_arguments() {
 
 IValue Operation::to_device(const IValue& value) {
   const auto index = static_cast<c10::DeviceIndex>(device_);
-  if (value.isTensor()) return tensors_.to_device(value.toTensor(), index, &fresh_);
+  if (value.isTensor()) return tensors_.to_device(value.toTensor(), index, &fresh_, with_values_);
   if (value.isTensorList()) {
     c10::List<Tensor> made;
     for (const Tensor& each : value.toTensorVector()) {
-      made.push_back(tensors_.to_device(each, index, &fresh_));
+      made.push_back(tensors_.to_device(each, index, &fresh_, with_values_));
     }
     return made;
   }
   return value;
 }
 
+namespace {
+
+// Lets a device's stream wait for another device's, as torch's own copy between devices does.
+void wait_for_device(int device, int other) {
+  at::cuda::CUDAEvent event;
+  event.record(c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(other)));
+  event.block(c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)));
+}
+
+}  // namespace
+
+// The other device of a copy between devices, or -1.
+int Operation::other_device() const {
+  for (const HostTensors::Pair& pair : tensors_.pairs) {
+    if (traits_.name == "aten::copy_" && pair.device.get_device() != device_)
+      return pair.device.get_device();
+  }
+  return -1;
+}
+
 void Operation::run() {
   take_arguments();
-  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None)
-    return capture();
+  std::optional<c10::cuda::CUDAGuard> guard;
+  if (c10::cuda::device_count() > 1) guard.emplace(static_cast<c10::DeviceIndex>(device_));
+  if (captures()) return capture();
+  const int other = other_device();
+  if (other >= 0) wait_for_device(device_, other);
+  const c10::cuda::CUDAStream stream =
+      c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
+  if (workbench_driver_is_late()) {
+    if (other < 0 && may_be_late()) return put_off();
+    C10_CUDA_CHECK(cudaStreamSynchronize(stream));
+  }
+  TORCH_CHECK(workbench_driver_settle(stream), "CUDA error: ", workbench_driver_latest_error());
   Reads reads(traits_, handle_);
   if (workbench_driver_follows_writes()) reads.before(stack_, tensors_);
   std::optional<LoggedCall> logged;
@@ -130,9 +173,9 @@ void Operation::run() {
   }
   const auto written = written_elements();
   const auto read = read_elements();
-  workbench_driver_operator(c10::cuda::getCurrentCUDAStream(), traits_.name.c_str(), bytes,
-                            written.data(), written.size(), read.data(), read.size(),
-                            traits_.waits || waits_for_copy_);
+  workbench_driver_operator(stream, traits_.name.c_str(), bytes, written.data(), written.size(),
+                            read.data(), read.size(), traits_.waits || waits_for_copy_);
+  if (other >= 0) wait_for_device(other, device_);
   keep_page_locked();
   reads.after(stack_);
 }
@@ -180,23 +223,60 @@ void Operation::take_results() {
   }
 }
 
-// Runs the operation now to find its shapes, and restores the bytes; the graph runs it again, on
-// the bytes of that time.
 void Operation::capture() {
-  TORCH_CHECK(!traits_.waits && !(traits_.name == "aten::copy_" && host_tensors_),
+  const bool copies_host = traits_.name == "aten::copy_" && host_tensors_;
+  TORCH_CHECK(!traits_.waits && (!copies_host || (page_locked_.defined() && !waits_for_copy_)),
               "CUDA error: operation not permitted when stream is capturing (", traits_.name, ")");
+  record(/*once=*/false);
+}
+
+// Whether the operation can be put off: it refuses no values, and uses no memory of the host that
+// is not page-locked.
+bool Operation::may_be_late() const {
+  if (!traits_.late && !handle_.hasTag(at::Tag::pointwise)) return false;
+  if (traits_.refuses || waits_for_copy_ || (host_tensors_ && !page_locked_.defined()))
+    return false;
+  return std::ranges::all_of(tensors_.pairs, [&](const HostTensors::Pair& pair) {
+    return pair.device.layout() == c10::kStrided && pair.device.get_device() == device_;
+  });
+}
+
+void Operation::put_off() {
+  with_values_ = false;
+  for (std::size_t i = first_; i < stack_.size(); ++i) {
+    // A number on the host, which the host may change.
+    if (stack_[i].isTensor() && stack_[i].toTensor().defined() && stack_[i].toTensor().dim() == 0 &&
+        !traits_.written[i - first_] && !on_device(stack_[i].toTensor()))
+      stack_[i] = stack_[i].toTensor().clone();
+  }
+  record(/*once=*/true);
+  keep_page_locked();
+}
+
+bool Operation::on_device(const Tensor& host) const {
+  return std::ranges::any_of(tensors_.pairs, [&](const HostTensors::Pair& pair) {
+    return pair.host.unsafeGetTensorImpl() == host.unsafeGetTensorImpl();
+  });
+}
+
+// Runs the operation now to find its shapes, and restores the bytes. The stream, or the graph that
+// it is captured into, runs it again, on the bytes of that time.
+void Operation::record(bool once) {
   Stack arguments(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
   std::vector<std::pair<char*, std::string>> before;
-  for (const HostTensors::Pair& pair : tensors_.pairs) {
-    if (!pair.written || pair.host.numel() == 0) continue;
-    std::int64_t last = pair.host.storage_offset();
-    for (std::int64_t i = 0; i < pair.host.dim(); ++i)
-      last += (pair.host.size(i) - 1) * pair.host.stride(i);
-    char* begin = static_cast<char*>(pair.host.mutable_data_ptr());
+  const auto keep = [&](const Tensor& written) {
+    if (written.numel() == 0) return;
+    std::int64_t last = 0;
+    for (std::int64_t i = 0; i < written.dim(); ++i)
+      last += (written.size(i) - 1) * written.stride(i);
+    char* begin = static_cast<char*>(written.mutable_data_ptr());
     before.emplace_back(
-        begin, std::string(begin, static_cast<std::size_t>(last + 1 - pair.host.storage_offset()) *
-                                      pair.host.itemsize()));
+        begin, std::string(begin, static_cast<std::size_t>(last + 1) * written.itemsize()));
+  };
+  for (const HostTensors::Pair& pair : tensors_.pairs) {
+    if (pair.written) keep(pair.host);
   }
+  if (page_locked_.defined() && page_locked_is_written_) keep(stack_[first_].toTensor());
   const std::optional<RandomPosition> random = random_;
   const auto now = random ? std::optional(RandomPosition{at::PhiloxCudaState(0, 0)}) : std::nullopt;
   run_on_host(traits_, handle_, stack_, now);
@@ -208,7 +288,7 @@ void Operation::capture() {
   std::vector<Tensor> results;
   for (const Tensor& made : fresh_) results.push_back(host_tensor(made));
   Recorded::add(traits_, handle_, std::move(arguments), std::move(results), random, written,
-                read_elements());
+                read_elements(), page_locked_, once);
 }
 
 }  // namespace workbench::torch_device

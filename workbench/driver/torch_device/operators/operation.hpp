@@ -33,9 +33,13 @@ class Operation {
   void take_results();
   c10::SmallVector<Elements, 4> written_elements() const;
   c10::SmallVector<Elements, 4> read_elements() const;
-  bool waits() const;
+  int other_device() const;
   void keep_page_locked() const;
+  bool on_device(const Tensor& host) const;
   void capture();
+  bool may_be_late() const;
+  void put_off();
+  void record(bool once);
   [[noreturn]] void refuse_devices(const std::string& one, const std::string& other,
                                    std::size_t argument) const;
 
@@ -52,6 +56,7 @@ class Operation {
   bool waits_for_copy_ = false;
   Tensor page_locked_;
   bool page_locked_is_written_ = false;
+  bool with_values_ = true;  // new results get their values now
 };
 
 }  // namespace workbench::torch_device

@@ -139,6 +139,27 @@ const std::set<std::string> kUnread = {"_foreach_copy_", "record_stream", "_effi
 
 }  // namespace
 
+// Operators that may be put off, beside those that compute each element alone: no value of their
+// arguments is an error, and they need no other memory of the host.
+const std::set<std::string> kLate = {
+    "copy_",        "fill_",
+    "zero_",        "cat",
+    "clone",        "mm",
+    "addmm",        "bmm",
+    "baddbmm",      "addmv",
+    "dot",          "sum",
+    "mean",         "amax",
+    "amin",         "max",
+    "min",          "normal_",
+    "uniform_",     "_softmax",
+    "_log_softmax", "native_layer_norm",
+};
+
+// Operators that refuse to divide a whole number by 0.
+const std::set<std::string> kDivides = {
+    "floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_",
+};
+
 Traits::Traits(const c10::FunctionSchema& schema)
     : name(schema.name()), arguments(schema.arguments().size()), results(schema.returns().size()) {
   const std::string plain = name.substr(name.find("::") + 2);
@@ -154,6 +175,7 @@ Traits::Traits(const c10::FunctionSchema& schema)
     if (plain == "convolution_backward" && argument.name() == "output_mask") gradients = i;
     if (argument.name() == "accumulate") accumulate = i;
     if (argument.name() == "reduce") reduce = i;
+    refuses |= argument.is_out() || argument.name() == "rounding_mode";
     const bool filled = written[i] && (argument.is_out() || kFills.contains(plain));
     read.push_back(!filled && !kUnread.contains(plain));
     values.push_back(kValues.contains(argument.name()) || argument.is_out());
@@ -163,6 +185,8 @@ Traits::Traits(const c10::FunctionSchema& schema)
   any_device = kAnyDevice.contains(plain);
   waits = kWaits.contains(plain);
   draws = kDraws.contains(plain);
+  late = kLate.contains(plain);
+  refuses |= kDivides.contains(plain);
 }
 
 }  // namespace workbench::torch_device

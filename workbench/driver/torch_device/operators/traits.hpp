@@ -24,8 +24,10 @@ struct Traits {
   std::optional<std::size_t> generator;   // index of the generator's argument
   bool draws = false;                     // uses random numbers without a generator's argument
   bool any_device = false;                // accepts host tensors beside device tensors
-  bool wide = false;   // sums: computed in float32 and rounded once, as CUDA does
-  bool waits = false;  // its results depend on values, so it cannot be captured
+  bool wide = false;     // sums: computed in float32 and rounded once, as CUDA does
+  bool waits = false;    // its results depend on values, so it cannot be captured
+  bool late = false;     // may be put off, as operators may that compute each element alone
+  bool refuses = false;  // an error for some values or shapes, so it may not be put off
 };
 
 }  // namespace workbench::torch_device

@@ -53,7 +53,7 @@ function drawScatter(model, svg) {
   const points = model.get("points"), selected = model.get("selected");
   const times = points.filter((p) => p[1] !== null).map((p) => p[1]);
   const low = (times.length ? Math.min(...times) : 1) / 1.08, high = (times.length ? Math.max(...times) : 10) * 1.08;
-  const last = Math.max(points.length, 10);
+  const last = Math.max(points.length, 2);
   const x = (number) => LEFT + 8 + ((number - 1) / Math.max(1, last - 1)) * (W - LEFT - RIGHT - 16);
   const y = (time) => H - BOTTOM - (Math.log(time / low) / Math.log(high / low)) * (H - TOP - BOTTOM);
   const parts = [];
@@ -145,21 +145,52 @@ function drawHeat(model, table) {
 // -- parallel coordinates: a line per configuration through its values to its time, the stronger the faster -----------
 
 const LINES_W = 940, LINES_H = 250, SPREAD = 9;
-const CLEAR = 150; // so many of the fastest stand out; of the others one sees where there are many
+const MOST_LINES = 200; // more would be a black ball: a table of quantiles stands in for them
 
-function drawLines(model, svg) {
+// A row for each value of a parameter: quantiles of the times of the configurations that have it.
+function drawQuantiles(model, table, points, names, values) {
+  const at = (times, share) => figure(times[Math.round(share * (times.length - 1))]);
+  const rows = [element("tr")];
+  for (const text of ["", "", "configurations", "best", "quarter", "median", "three quarters"])
+    rows[0].append(element("th", "", text));
+  names.forEach((name, i) => {
+    for (const [place, value] of values[name].entries()) {
+      const times = points.filter((p) => p[3][i] === value).map((p) => p[1]).sort((a, b) => a - b);
+      if (values[name].length < 2 || !times.length) continue;
+      const row = element("tr");
+      row.append(element("th", "", place ? "" : name), element("th", "", String(value)));
+      const cells = [times.length, ...[0, 0.25, 0.5, 0.75].map((share) => at(times, share))];
+      for (const text of cells) row.append(element("td", "", String(text)));
+      rows.push(row);
+    }
+  });
+  table.replaceChildren(...rows);
+}
+
+function drawLines(model, svg, table) {
   const values = model.get("variants")[model.get("variant")] ?? {}, names = Object.keys(values);
   const shown = names.map((_, i) => i).filter((i) => values[names[i]].length > 1);
   const points = model.get("points").filter((p) => p[1] !== null).sort((a, b) => b[1] - a[1]); // the fast on top
   svg.parentNode.hidden = shown.length < 3 || points.length < 2;
   if (svg.parentNode.hidden) return;
+  const many = points.length > MOST_LINES;
+  svg.toggleAttribute("hidden", many);
+  svg.style.display = many ? "none" : "";
+  table.hidden = !many;
+  svg.nextSibling.textContent = many
+    ? `${model.get("unit")}, by the value of each parameter, over all values of the others`
+    : "one line for each configuration that has a time, the stronger the faster, the best in orange; choose one by a click";
+  if (many) {
+    drawQuantiles(model, table, points, names, values);
+    return;
+  }
   const [high, low] = [points[0][1], points.at(-1)[1]];
   const slowness = (time) => (high > low ? Math.log(time / low) / Math.log(high / low) : 0);
   const x = (axis) => 40 + (axis / shown.length) * (LINES_W - 120);
   const [top, bottom] = [34, LINES_H - 16];
   const y = (place, count) => bottom - 8 - (count > 1 ? place / (count - 1) : 0.5) * (bottom - top - 16);
   const parts = [];
-  for (const [rank, [number, time, , config]] of points.entries()) {
+  for (const [number, time, , config] of points) {
     // Within a value the lines lie in the order of their times: a fast bundle stays together.
     const aside = (0.5 - slowness(time)) * 2 * SPREAD;
     const at = shown.map((i, axis) => {
@@ -170,7 +201,6 @@ function drawLines(model, svg) {
     const best = number === points.at(-1)[0], chosen = number === model.get("selected");
     const line = shape("polyline", { points: at.map((p) => p.join()).join(" "), class: "tv-line" });
     if (!best) line.style.setProperty("--tv-strength", `${Math.round(100 - 75 * slowness(time))}%`);
-    line.classList.toggle("tv-line-faint", rank < points.length - CLEAR);
     line.classList.toggle("tv-line-best", best);
     line.classList.toggle("tv-line-chosen", chosen);
     line.dataset.number = number;
@@ -191,8 +221,6 @@ function drawLines(model, svg) {
   for (const value of ticks(low, high))
     parts.push(shape("text", { x: end + 6, y: y(slowness(value), 2) + 4, class: "tv-tick" }, figure(value)));
   svg.replaceChildren(...parts);
-  svg.nextSibling.textContent =
-    "one line for each configuration that has a time, the stronger the faster, the best in orange; choose one by a click";
 }
 
 // -- the controls -------------------------------------------------------------------------------------------------
@@ -267,7 +295,8 @@ function render({ model, el }) {
   const linesPanel = element("div", "tv-lines");
   const lines = shape("svg", { viewBox: `0 0 ${LINES_W} ${LINES_H}`, role: "img" });
   lines.setAttribute("aria-label", "parallel coordinates of the parameters and the time");
-  linesPanel.append(lines, element("div", "tv-note"));
+  const quantiles = element("table", "tv-table");
+  linesPanel.append(lines, element("div", "tv-note"), quantiles);
   const detail = element("div", "tv-detail");
   detail.setAttribute("role", "status");
   const legend = element("div", "tv-legend");
@@ -320,7 +349,7 @@ function render({ model, el }) {
     drawScatter(model, svg);
     svg.setAttribute("aria-label", `${model.get("points").length} attempts; arrow keys step through them`);
     drawHeat(model, table);
-    drawLines(model, lines);
+    drawLines(model, lines, quantiles);
     drawLegend(model, legend);
     detail.textContent = model.get("detail") || "Choose a point, by a click or the arrow keys, to read about it.";
   }

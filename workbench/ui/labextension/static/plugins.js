@@ -1,9 +1,9 @@
-// Two plugins of JupyterLab, written as the module-federation container that it loads, so no bundler is needed: the tokens
+// Three plugins of JupyterLab, written as the module-federation container that it loads, so no bundler is needed: the tokens
 // come from the shared scope.
 //
 // Cells that begin with %%cuda are highlighted and indented as C++. JupyterLab assigns the kernel's language to all code
 // cells; the first plugin gives such a cell's model another MIME type, which the editor follows. The second adds the start
-// page to the launcher, in servers that have it.
+// page to the launcher, in servers that have it; the third has pictures follow the theme.
 (() => {
   const CUDA = /^\s*%%cuda(\s|$)/;
   const CPP = "text/x-c++src";
@@ -37,6 +37,13 @@
     };
     notebook.modelChanged.connect(watchModel);
     watchModel();
+  }
+
+  // Saved pictures follow the theme also where their own style sheet is taken away: in notebooks that nobody has trusted.
+  function followTheme() {
+    const style = document.createElement("style");
+    style.textContent = "[data-jp-theme-light=false] img.workbench { color-scheme: dark }";
+    document.head.append(style);
   }
 
   const START = ["00_start.ipynb", "notebooks/00_start.ipynb"];
@@ -93,7 +100,13 @@
         optional: [ILauncher], // a page of a single document has none
         activate: (app, launcher) => void (launcher && offerStart(app, launcher)),
       };
-      return () => ({ __esModule: true, default: [plugin, start] });
+      const pictures = {
+        id: "kernel-workbench:pictures",
+        description: "Has pictures follow the theme.",
+        autoStart: true,
+        activate: followTheme,
+      };
+      return () => ({ __esModule: true, default: [plugin, start, pictures] });
     },
   };
   window._JUPYTERLAB = window._JUPYTERLAB ?? {};
