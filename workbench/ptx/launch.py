@@ -240,7 +240,8 @@ class PtxKernel(DecodedKernel):
             buffer_bytes=sum([row[1] for row in rows]), shadow_bytes=result.shadow_bytes,
             footprint=result.footprint, blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
             first_written=tuple(result.first_written), order=order,
-            proof=use, accesses=result.accesses, numerics=log.take(self, launch, named()) if log else (),
+            proof=use, accesses=result.accesses,
+            numerics=log.take(self, grid, launch.block, called(named(), launch.names, launch.values)) if log else (),
         )  # fmt: skip
         if chosen:
             counted = zip(chosen, result.sampled, strict=True)

@@ -15,14 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from workbench.ptx.findings import called
 from workbench.ptx.machine import core
 from workbench.ptx.options import coordinates
 
 if TYPE_CHECKING:
     from workbench.ptx.buffers import Buffer
     from workbench.ptx.kernel import DecodedKernel
-    from workbench.ptx.launch import MachineLaunch
     from workbench.ptx.shapes import Dimensions
 
 P = TypeVar("P", bound="AtInstruction")
@@ -155,11 +153,12 @@ class NumericsLog:
         self._launches: dict[int, _Launch] = {}
         self._stored: dict[tuple[int, int], float] = {}
 
-    def take(self, kernel: DecodedKernel, launch: MachineLaunch, buffers: Sequence[Buffer]) -> tuple[LaunchNumerics]:
+    def take(
+        self, kernel: DecodedKernel, grid: Dimensions, block: Dimensions, buffers: Sequence[Buffer]
+    ) -> tuple[LaunchNumerics]:
         """Return the results of the launch that has just ended, for `LaunchReport.numerics`."""
         number = self.core.launch
-        buffers = called(buffers, launch.names, launch.values)
-        self._launches[number] = _Launch(kernel, launch.grid, launch.block, buffers)
+        self._launches[number] = _Launch(kernel, grid, block, buffers)
         rows = []
         for pc, (nans, infinities, passed), firsts, narrowed in self.core.tallies():
             place = self._place(number, pc)
