@@ -177,8 +177,8 @@ def test_the_launcher_opens_the_start_page(page, lab):
     open_lab(page, lab)
     page.locator(".jp-LauncherCard[title='Open 00_start.ipynb']").click()
     expect(page.locator(".jp-Notebook .jp-MarkdownCell h1").first).to_contain_text("Start: a kernel")
-    plumbing = page.locator(".jp-Notebook .jp-CodeCell").first
-    expect(plumbing.locator(".jp-Placeholder")).to_be_visible()  # its source is hidden
+    first = page.locator(".jp-Notebook .jp-CodeCell").first
+    expect(first.locator(".cm-content")).to_contain_text("@wb.op")  # it begins with the kernel, not with plumbing
 
 
 def run(page, number: int) -> None:

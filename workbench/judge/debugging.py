@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.base.lazy import offered
+
 _INSIDE = ("wrong_result", "unwritten", "changed_input", "out_of_bounds", "race", "uninitialised", "barrier", "fault")
 """Outcomes of a kernel that ran: a session can stop in it."""
 
@@ -19,6 +21,8 @@ def debug_command(
     ``found`` is True if checks found something: then the session stops there.
     """
     if outcome not in _INSIDE or not re.fullmatch(r"[\w.-]+", case):
+        return ""
+    if not op_file and op not in offered("workbench.ops"):  # a terminal has no name for an op of a notebook
         return ""
     words = ["workbench", "debug", f"{op_file}:{op}" if op_file else op, "--case", case, "--variant", variant]
     if config:

@@ -344,7 +344,7 @@ def _report_refused(launches: children.RunLaunches, all_of_them: bool) -> int:
 def _report(launches: children.RunLaunches, command: str = "") -> int:
     """Print the findings of the checks to stderr, and return the exit status.
 
-    ``command`` is the one that stops the program at its first finding.
+    ``command`` is the one that stops the program at its first finding in a kernel.
     """
     sys.stdout.flush()
     every = launches.elsewhere()
@@ -364,9 +364,11 @@ def _report(launches: children.RunLaunches, command: str = "") -> int:
         say("workbench: the program launched nothing on a simulated device: nothing was checked", err=True)
         return NOTHING_RAN
     found = len(launches.faults) + len(launches.unasked) + sum(one.count for one in every if one.refused)
+    in_kernels = any(not isinstance(fault, HostCallFault) for fault in launches.faults)
     for launch in launches:
         for report in launches.unseen(launch):
             found += len(report)
+            in_kernels = in_kernels or len(report) > 0
             say(f"workbench: {report}", err=True)
     for fault in launches.faults:
         say(f"workbench: {fault_text(fault)}", err=True)
@@ -382,7 +384,7 @@ def _report(launches: children.RunLaunches, command: str = "") -> int:
     launched = _count(total)
     if found:
         not_run = f", {refused} refused" if refused else ""
-        if command:
+        if command and in_kernels:
             say(f"workbench: to stop inside: {command}", err=True)
         say(f"workbench: {launched} checked{not_run}, {found} finding{'s' if found != 1 else ''}", err=True)
         return FOUND
