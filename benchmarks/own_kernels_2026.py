@@ -12,7 +12,6 @@ from benchmarks.own_kernels import OwnKernel
 from workbench.attention.ops.conv_step.problem import ConvProblem
 from workbench.attention.ops.gated_delta_step.problem import GatedDeltaProblem
 from workbench.attention.ops.indexer_scores.problem import IndexerProblem
-from workbench.attention.ops.mla_decode.problem import MlaDecodeProblem
 from workbench.attention.ops.pool_windows.problem import PoolProblem
 from workbench.attention.ops.rotate_heads.problem import RotationProblem
 from workbench.attention.ops.top_k_positions.problem import TopKProblem
@@ -63,51 +62,34 @@ def _rotations(variant: str) -> OwnKernel:
     )  # fmt: skip
 
 
-def _choices(variant: str) -> OwnKernel:
+def _choices() -> OwnKernel:
     args = {"out": "int32[num_seqs, k]", "scores": "float32[num_seqs, max_seq_len]", "seq_lens": "int32[num_seqs]"}
     return OwnKernel(
-        "top_k_positions", variant, TopKProblem(3, 3000, 2048), ("num_seqs",),
+        "top_k_positions", "cuda_radix", TopKProblem(3, 3000, 2048), ("num_seqs",),
         {**args, "k": "k", "scores_stride": "max_seq_len"}, ({"seq_lens": "0 <= v <= max_seq_len"},),
     )  # fmt: skip
 
 
-def _scores(variant: str) -> OwnKernel:
-    args: dict[str, Any] = dict.fromkeys(("output", "out"), "float32[num_seqs, max_seq_len]")
+def _scores() -> OwnKernel:
+    args: dict[str, Any] = {"out": "float32[num_seqs, max_seq_len]"}
     args |= {"query": "float16[num_seqs, 64, 128]", "weights": "float32[num_seqs, 64]"}
     args |= {"index_cache": "float16[num_blocks, 64, 128]", "page_stride": 64 * 128, "max_seq_len": "max_seq_len"}
-    shared = 0 if variant.startswith("triton") else "(64 + {TILE_TOKENS}) * 256"
     return OwnKernel(
-        "indexer_scores", variant, IndexerProblem(3, 64, 128, 200, "float16"),
-        ("cdiv(max_seq_len, {TILE_TOKENS})", "num_seqs"), {**args, **_PAGES}, ("max_blocks < 2**24", _TABLES), shared,
+        "indexer_scores", "triton_dot", IndexerProblem(3, 64, 128, 200, "float16"),
+        ("cdiv(max_seq_len, {TILE_TOKENS})", "num_seqs"), {**args, **_PAGES}, ("max_blocks < 2**24", _TABLES),
     )  # fmt: skip
 
 
-def _latents(variant: str) -> OwnKernel:
-    """Return the launch with one partition, in which blocks leave nothing for each other."""
-    args: dict[str, Any] = dict.fromkeys(("output", "out"), "float16[num_seqs, 16, 512]")
-    args |= dict.fromkeys(("partial_out", "partial_stats", "sinks"), "float32[1]") | {"counters": "int32[1]"}
-    args |= {"query": "float16[num_seqs, 16, 576]", "query_stride": 16 * 576, "num_heads": 16}
-    args |= {"latent_cache": "float16[num_blocks, 64, 576]", "page_stride": 64 * 576, **_PAGES}
-    shared = 0 if variant.startswith("triton") else "(16 + {NUM_STAGES} * {TILE_TOKENS}) * 1152"
-    return OwnKernel(
-        "mla_decode", variant, MlaDecodeProblem(3, 16, 512, 64, 300, 400, "float16", block_size=64),
-        (1, "num_seqs", 1), args,
-        ("max_blocks < 2**24", _TABLES | {"seq_lens": "0 <= v <= min(512, 64 * max_blocks)"}), shared,
-        {"PARTITION_SIZE": 512},
-    )  # fmt: skip
-
-
-_MADE = {
-    _pools: ("pool_windows", "cuda_online", "triton_online"),
-    _convolutions: ("conv_step", "cuda_vectors", "triton_vectors"),
-    _deltas: ("gated_delta_step", "cuda_columns", "triton_tile"),
-    _rotations: ("rotate_heads", "cuda_butterflies", "triton_butterflies"),
-    _choices: ("top_k_positions", "cuda_radix", "triton_bits"),
-    _scores: ("indexer_scores", "cuda_mma", "triton_dot"),
-    _latents: ("mla_decode", "cuda_latent_mma", "triton_latent"),
-}
 OWN_2026: dict[str, OwnKernel] = {
-    f"{op}: {language}": made(variant)
-    for made, (op, *variants) in _MADE.items() for language, variant in zip(("CUDA", "Triton"), variants, strict=True)
-}  # fmt: skip
+    "pool_windows: CUDA": _pools("cuda_online"),
+    "pool_windows: Triton": _pools("triton_online"),
+    "conv_step: CUDA": _convolutions("cuda_vectors"),
+    "conv_step: Triton": _convolutions("triton_vectors"),
+    "gated_delta_step: CUDA": _deltas("cuda_columns"),
+    "gated_delta_step: Triton": _deltas("triton_tile"),
+    "rotate_heads: CUDA": _rotations("cuda_butterflies"),
+    "rotate_heads: Triton": _rotations("triton_butterflies"),
+    "top_k_positions: CUDA": _choices(),
+    "indexer_scores: Triton": _scores(),
+}
 """Launches by the kernel's name in tables."""

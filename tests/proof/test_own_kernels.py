@@ -12,7 +12,7 @@ from workbench.proof.proving import HIGHEST, attempt
 from workbench.proof.solver import Effort
 
 OWN = OLDER | OWN_2026
-UNKNOWN = ("reshape_and_cache, layout x: CUDA",)
+UNKNOWN = ("reshape_and_cache, layout x: CUDA", "gated_delta_step: CUDA", "top_k_positions: CUDA")
 QUICK = (
     "copy_blocks: CUDA", "copy_blocks: Triton", "swap_blocks: CUDA", "reshape_and_cache, layout hnd: Triton",
     "reshape_and_cache, layout hnd, int8: CUDA", "gather_cache, layout hnd: Triton", "paged_attention: CUDA",

@@ -206,3 +206,16 @@ extern "C" __global__ void unscaled_scores(float* out, const float* q, const flo
   const float p = exp2f(score - warp_max(score));
   out[LANE] = p / warp_sum(p);
 }
+
+// Codes of three formats, and back: the rounding to a code is the error of the result.
+extern "C" __global__ void codes(float* out, const float* x) {
+  short bits;
+  __half2 pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %1;" : "=h"(bits) : "f"(x[LANE]));  // e4m3 code
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(*reinterpret_cast<unsigned*>(&pair)) : "h"(bits));
+  out[LANE] = __low2float(pair);
+  float number;
+  asm("cvt.rni.sat.s8.f32 %0, %1;" : "=h"(bits) : "f"(x[LANE]));  // s8 code
+  asm("cvt.rn.f32.s8 %0, %1;" : "=f"(number) : "h"(bits));
+  out[32 + LANE] = number;
+}

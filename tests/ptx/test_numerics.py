@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 import workbench as wb
+from workbench import ops
+from workbench.analysis.device_models import device_model
+from workbench.analysis.launches import Launches
 from workbench.analysis.numerics import NumericsReport
+from workbench.analysis.watching import Watch, watch
+from workbench.programs.running import tell_numerics
 from workbench.ptx.numerics import NumericsLog
 
 SOURCE = Path(__file__).with_name("cuda_numerics.cu")
@@ -139,3 +144,31 @@ def test_the_line_that_loses_the_digits(program):
     report = launched(program.unscaled_scores, *args)
     assert report.errors_from.line == line_of("unscaled_scores"), report
     assert "of the error in global memory comes from cuda_numerics.cu" in str(report)
+
+
+def test_codes_carry_their_errors(program):
+    x, out = np.linspace(1, 100, 32).astype(np.float32), np.zeros(64, np.float32)
+    report = launched(program.codes, out, x)
+    shares = {line.line: line.share for line in report.lines if line.share}
+    errors = [float(((part - x) / x).astype(np.float64) @ ((part - x) / x)) for part in (out[:32], out[32:])]
+    expected = dict(zip(map(line_of, ("e4m3 code", "s8 code")), (np.array(errors) / sum(errors)).tolist(), strict=True))
+    assert shares == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_program_and_an_op(program, capsys):
+    log, launches = NumericsLog(errors=False), Launches()
+    watch(Watch(launches, device_model(), numerics=log))
+    try:
+        program.written(1, 32, OUT.copy(), floats(1, 0, 2), 0)
+    finally:
+        watch(None)
+    tell_numerics(launches, "program.py")
+    told = capsys.readouterr().err
+    assert "program.py: infinities and NaN" in told
+    assert "div.rn.f32(0, 0) = nan" in told
+
+    case = ops.get("paged_attention").case("small", num_heads=2, num_kv_heads=1, seq_lens=(40,))
+    report = wb.trace("paged_attention", case, variant="cuda_thread_group", numerics=True).numerics
+    assert report, "nothing is lost"
+    assert report.errors_from.share > 0.5
+    assert report.errors_from.most < 2**-10, "the rounding of the output to f16"

@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.base.memory_counts import SECTOR_BYTES
 from workbench.errors import ArgumentError
-from workbench.ptx import recorder
+from workbench.ptx import numerics, recorder
 from workbench.ptx.bound import BoundLaunch
 from workbench.ptx.buffers import Buffer, Row, place
 from workbench.ptx.core_result import CoreResult, with_findings
@@ -23,7 +23,6 @@ from workbench.ptx.findings import called
 from workbench.ptx.host_memory import without_memory
 from workbench.ptx.kernel import DecodedKernel
 from workbench.ptx.machine import core
-from workbench.ptx.numerics import log_of
 from workbench.ptx.options import UNDEFINED_BITS, LaunchOptions, Shape, coordinates, options_of
 from workbench.ptx.outcome import Outcome
 from workbench.ptx.parse import ParsedModule, PtxEntry
@@ -221,9 +220,7 @@ class PtxKernel(DecodedKernel):
             code = self.exact(code)
         if options.debugger is not None and (debugger := options.debugger.attach(self, launch)) is not None:
             bound.debugger = debugger
-        log = log_of(options.numerics) if options.numerics else None
-        if log:
-            bound.numerics, bound.threads = log.core, 1
+        log = numerics.begin(options.numerics, bound) if options.numerics else None
         result = run(recorded)
         if options.debugger is not None:
             options.debugger.detach()
@@ -244,10 +241,8 @@ class PtxKernel(DecodedKernel):
             footprint=result.footprint, blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
             first_written=tuple(result.first_written), order=order,
             proof=use, accesses=result.accesses,
+            numerics=log.take(self, grid, launch.block, called(named(), launch.names, launch.values)) if log else (),
         )  # fmt: skip
-        if log:
-            buffers = called(named(), launch.names, launch.values)
-            report.numerics = (log.take(self, grid, launch.block, buffers),)
         if chosen:
             counted = zip(chosen, result.sampled, strict=True)
             report.sampled_instructions = {coordinates(index, grid): count for index, count in counted}

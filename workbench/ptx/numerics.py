@@ -155,8 +155,8 @@ class NumericsLog:
 
     def take(
         self, kernel: DecodedKernel, grid: Dimensions, block: Dimensions, buffers: Sequence[Buffer]
-    ) -> LaunchNumerics:
-        """Return the results of the launch that has just ended."""
+    ) -> tuple[LaunchNumerics]:
+        """Return the results of the launch that has just ended, for `LaunchReport.numerics`."""
         number = self.core.launch
         self._launches[number] = _Launch(kernel, grid, block, buffers)
         rows = []
@@ -170,7 +170,7 @@ class NumericsLog:
             InstructionErrors(self._place(number, pc), results, squares, largest, lost)
             for pc, results, squares, largest, lost in self.core.errors()
         ]
-        return LaunchNumerics(kernel.name, tuple(rows), tuple(errors), tuple(self._stored_since()))
+        return (LaunchNumerics(kernel.name, tuple(rows), tuple(errors), tuple(self._stored_since())),)
 
     def _stored_since(self) -> Iterator[tuple[CodePlace, float]]:
         """Yield what was added to the errors in global memory since the last call."""
@@ -207,9 +207,13 @@ class NumericsLog:
         return CodePlace(kernel.name, source, line, step.statement.line, step.statement.text)
 
 
-def log_of(numerics: NumericsLog | bool) -> NumericsLog | None:
-    """Return the log of a launch with this `LaunchOptions.numerics`; None without one."""
-    return numerics if isinstance(numerics, NumericsLog) else NumericsLog() if numerics else None
+def begin(numerics: NumericsLog | bool, bound: Any) -> NumericsLog | None:
+    """Give the core's ``bound`` launch the log that `LaunchOptions.numerics` asks for, and return it; None without."""
+    if not numerics:
+        return None
+    log = numerics if isinstance(numerics, NumericsLog) else NumericsLog()
+    bound.numerics, bound.threads = log.core, 1
+    return log
 
 
 def narrowed_to(opcode: str) -> str:

@@ -66,8 +66,8 @@ class TestTokens:
         other = (hf.NAME, hf.PagedCache(model.config, num_blocks=60)) if name in COMPRESSED else ("eager", None)
         for implementation, past in (other, (hf.NAME, cache)):
             model.set_attn_implementation(implementation)
-            options = {"attention_mask": mask, "max_new_tokens": 8, "do_sample": False, "past_key_values": past}
-            both.append(model.generate(turn, **options))
+            options = {"attention_mask": mask, "max_new_tokens": 8, "do_sample": False, "suppress_tokens": [0]}
+            both.append(model.generate(turn, past_key_values=past, **options))
         assert torch.equal(*both)
 
 

@@ -99,3 +99,9 @@ def test_rules_and_comparison():
     assert_rules(CUDA, CUDA.default_config(problem), problem, {"threads per block": ({"NUM_THREADS": 48}, {})})
     assert_rules(TRITON, TRITON.default_config(problem), problem, {"a tile fits in registers": ({"TILE": 4096}, {})})
     assert workbench.compare("top_k_positions", device="sim").all_correct
+
+
+def test_rows_without_scores_give_no_positions():
+    out = torch.full((2, 3), 7, dtype=torch.int32)
+    top_k_positions(torch.zeros(2, 0), torch.zeros(2, dtype=torch.int32), 3, out=out)
+    assert out.eq(-1).all()

@@ -74,6 +74,8 @@ def select(
     chosen = torch.full((*query.shape[:2], k), -1, dtype=torch.int32, device=query.device)
     for row, new in enumerate(step.real):
         keys = paged.gather(layer.index, row)[part].float()
+        if not len(keys):
+            continue
         products = (query[row, new].float() @ keys.T).relu()
         scores = torch.einsum("nh,nht->nt", weights[row, new], products)
         lengths = step.had[row] + torch.arange(1, len(scores) + 1, dtype=torch.int32, device=query.device)

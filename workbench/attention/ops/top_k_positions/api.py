@@ -53,7 +53,7 @@ def top_k_positions(
         raise ArgumentError("k", k, "at least 1", "DeepSeek-V3.2 takes 2048.")
     out = scores.new_empty((len(scores), k), dtype=torch.int32) if out is None else out
     OP.run(TopKTensors(scores, seq_lens, out), variant=variant, config=config)
-    return out
+    return out if scores.shape[1] else out.fill_(-1)  # an op does nothing where a tensor is empty
 
 
 def _check_scores(scores: torch.Tensor) -> None:

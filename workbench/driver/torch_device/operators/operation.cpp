@@ -153,7 +153,7 @@ void Operation::run() {
   const c10::cuda::CUDAStream stream =
       c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
   if (workbench_driver_is_late()) {
-    if (other < 0 && may_be_late()) return put_off();
+    if (may_be_late()) return put_off();
     C10_CUDA_CHECK(cudaStreamSynchronize(stream));
   }
   TORCH_CHECK(workbench_driver_settle(stream), "CUDA error: ", workbench_driver_latest_error());

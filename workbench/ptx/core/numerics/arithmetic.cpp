@@ -17,6 +17,16 @@ struct Arithmetic {
   }
 };
 
+// The usual case: an f32, and no source that it overwrites.
+struct Single {
+  static void run(u8* registers, const Instruction& in, u32 mask, Warp& warp, const WatchedKernel&,
+                  const Site& site, Handler original) {
+    original(registers, in, mask, warp);
+    if (any_exponent<u32, 0x7f800000>(registers + site.destination)) [[unlikely]]
+      follow(warp, in, mask, site, Sources(registers, site));
+  }
+};
+
 // The part of source `i` from which a part of the result is computed; negative: none. Two or four
 // values that are narrowed to one register stand in it from the highest part down.
 int part_of(const Site& site, u32 i, u32 part, u32 narrowed) {
@@ -52,12 +62,12 @@ void follow(Warp& warp, const Instruction& in, u32 mask, const Site& site, const
         const int from = part_of(site, i, part, narrowed);
         if (from < 0) continue;
         const u32 place = static_cast<u32>(from);
-        const f64 value = number(sources.from[i], site.source[i], lane, place);
+        const f64 value = number(sources.from(i), site.source[i], lane, place);
         values[count++] = value;
         if (std::isfinite(value)) continue;
         const u32 unit = unit_of(0, site.source[i], lane, place);
         const u32 event = log.find(warp, site.slot[i] / kUnit + unit,
-                                   reinterpret_cast<const u16*>(sources.from[i])[unit]);
+                                   reinterpret_cast<const u16*>(sources.from(i))[unit]);
         if (std::isnan(value)) {
           if (!nan || !of_nan) of_nan = event;
           nan = true;
@@ -109,7 +119,10 @@ std::optional<Handlers> arithmetic(const TableEntry& entry, const Instruction& i
     site.bytes[i] = site.source[i].bytes();
     site.sources = i + 1;
   }
-  return handlers<Arithmetic>();
+  for (u32 i = 0; i < site.sources; ++i)
+    if (in.elementwise.source[i] == site.destination || site.bytes[i] != 4)
+      return handlers<Arithmetic>();
+  return site.result == Type{Float::f32, 1} ? handlers<Single>() : handlers<Arithmetic>();
 }
 
 }  // namespace workbench::ptx::numerics

@@ -99,7 +99,7 @@ void count(const u8* registers, const Instruction& in, u32 mask, const Site& sit
       const u32 source = site.source[0].parts > 1 ? 0 : i;
       const u32 part = site.source[0].parts > 1 ? i : values - 1 - i;
       const f64 value =
-          number(sources.from[source], site.source[0], lane, site.source[0].parts > 1 ? i : 0);
+          number(sources.from(source), site.source[0], lane, site.source[0].parts > 1 ? i : 0);
       u64 code = 0;
       std::memcpy(&code, registers + site.destination + lane * lane_bits / 8, lane_bits / 8);
       code = code >> part * format.bits & (~u64{0} >> (64 - format.bits));
@@ -136,7 +136,7 @@ struct Conversion {
       const Narrowed before = narrowed;
       for (u32 i = 0; nothing && i < site.sources; ++i)
         nothing =
-            stay(reinterpret_cast<const u32*>(sources.from[i]), format_of(site.narrow), narrowed);
+            stay(reinterpret_cast<const u32*>(sources.from(i)), format_of(site.narrow), narrowed);
       if (!nothing) {
         narrowed = before;
         count(registers, in, mask, site, sources, narrowed);

@@ -14,7 +14,7 @@ u32 event_of(Log& log, const Warp& warp, const Site& site, const Sources& source
   for (u32 i = 0; i < site.sources; ++i) {
     const u32 units = site.bytes[i] / kUnit;
     for (u32 unit = lane * units; unit < (lane + 1) * units; ++unit) {
-      if (reinterpret_cast<const u16*>(sources.from[i])[unit] != bits) continue;
+      if (reinterpret_cast<const u16*>(sources.from(i))[unit] != bits) continue;
       if (const u32 event = log.find(warp, site.slot[i] / kUnit + unit, bits)) return event;
     }
   }
@@ -60,7 +60,7 @@ struct Exchange {
       events[i] = 0;
       if (!is_special(bits[i], kernel.exponent)) continue;
       for (u32 from = i % 2; from < 2 * kLanes && !events[i]; from += 2)
-        if (reinterpret_cast<const u16*>(sources.from[0])[from] == bits[i])
+        if (reinterpret_cast<const u16*>(sources.from(0))[from] == bits[i])
           events[i] = log.find(warp, site.slot[0] / kUnit + from, bits[i]);
     }
     PTX_FOR_EACH_LANE (lane, mask)

@@ -2,6 +2,7 @@
 // precision. It counts as long as the float has the bits for which it was made; a float without one
 // is its own.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -41,7 +42,15 @@ class MemoryShadows {
     u64 has_single[kPage / 4 / 64] = {}, has_half[kPage / 2 / 64] = {};
   };
   bool empty() const { return pages_.empty(); }
-  void clear() { pages_.clear(), last_ = nullptr, last_number_ = ~u64{0}; }
+  void clear() {
+    pages_.clear();
+    last_ = nullptr, last_number_ = ~u64{0}, lowest_ = ~u64{0}, highest_ = 0;
+  }
+  // Whether there may be a shadow between two addresses.
+  bool meets(const u8* low, const u8* high) const {
+    return reinterpret_cast<std::uintptr_t>(high) / kPage >= lowest_ &&
+           reinterpret_cast<std::uintptr_t>(low) / kPage <= highest_;
+  }
   // The page of an address; null if it has none and `make` is not set.
   Page* page(const u8* at, bool make) {
     const u64 number = reinterpret_cast<std::uintptr_t>(at) / kPage;
@@ -50,6 +59,7 @@ class MemoryShadows {
     if (make) {
       found = &pages_[number];
       if (!*found) *found = std::make_unique<Page>();
+      lowest_ = std::min(lowest_, number), highest_ = std::max(highest_, number);
     } else if (const auto known = pages_.find(number); known != pages_.end()) {
       found = &known->second;
     }
@@ -59,7 +69,7 @@ class MemoryShadows {
 
  private:
   std::unordered_map<u64, std::unique_ptr<Page>> pages_;
-  u64 last_number_ = ~u64{0};
+  u64 last_number_ = ~u64{0}, lowest_ = ~u64{0}, highest_ = 0;
   Page* last_ = nullptr;
 };
 

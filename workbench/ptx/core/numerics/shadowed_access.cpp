@@ -99,6 +99,14 @@ struct ShadowedLoad {
     original(registers, in, mask, warp);
     RegisterShadows& shadows = log.shadows(warp);
     MemoryShadows& memory = log.shadows(*warp.block, places.of_block);
+    const u8 *low = nullptr, *high = nullptr;
+    PTX_FOR_EACH_LANE (lane, mask) {
+      const u8* const at = places.host[lane];
+      if (!at) continue;
+      low = low && low < at ? low : at, high = high > at ? high : at;
+    }
+    if (!low || !memory.meets(low, high + site.memory_bytes * in.elements))
+      return forget(shadows, registers, in, mask, site);
     for (u32 i = 0; i < in.elements; ++i)
       if (in.access.data[i] != kNoSlot)
         PTX_FOR_EACH_LANE (lane, mask)

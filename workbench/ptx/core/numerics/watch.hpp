@@ -34,15 +34,16 @@ enum class Narrow : u8 {
 };
 
 // An instruction that is watched, and where its floats are.
-struct Site {
+struct alignas(64) Site {
+  // What every execution looks at, in one line of the cache.
   Handlers original{nullptr};
   Type result;
   Slot destination = kNoSlot;
   u32 sources = 0;
+  u32 overwritten = 0;  // bit mask of the sources whose register the result takes
   Type source[5];
   Slot slot[5] = {kNoSlot, kNoSlot, kNoSlot, kNoSlot, kNoSlot};
-  u32 bytes[5] = {};    // of a lane of each source, also where it is no float
-  u32 overwritten = 0;  // bit mask of the sources whose register the result takes
+  u32 bytes[5] = {};  // of a lane of each source, also where it is no float
   Narrow narrow = Narrow::none;
   // Of a product of matrices: the results' registers; the factors' formats.
   std::vector<Slot> results;
@@ -104,21 +105,22 @@ Handlers shadow_handlers() {
   return {&at_shadow<F, false>, &at_shadow<F, true>};
 }
 
-// Copies of the sources that an instruction overwrites; `from` are the sources afterwards.
+// The sources of an instruction as they were before it: copies of those that it overwrites.
 class Sources {
  public:
-  Sources(const u8* registers, const Site& site) {
-    for (u32 i = 0; i < site.sources; ++i) {
-      from[i] = registers + site.slot[i];
-      if (!(site.overwritten >> i & 1)) continue;
-      std::memcpy(copies_[i], from[i], std::size_t{site.bytes[i]} * kLanes);
-      from[i] = copies_[i];
-    }
+  Sources(const u8* registers, const Site& site) : registers_(registers), site_(site) {
+    for_each_bit(site.overwritten, [&](u32 i) {
+      std::memcpy(copies_[i], registers + site.slot[i], std::size_t{site.bytes[i]} * kLanes);
+    });
   }
   Sources(const Sources&) = delete;
-  const u8* from[5];
+  const u8* from(u32 i) const {
+    return site_.overwritten >> i & 1 ? copies_[i] : registers_ + site_.slot[i];
+  }
 
  private:
+  const u8* const registers_;
+  const Site& site_;
   alignas(64) u8 copies_[5][8 * kLanes];
 };
 
