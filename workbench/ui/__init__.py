@@ -12,6 +12,8 @@ from workbench.base.lazy import lazily
 
 _LAZY = {
     "source_view": "workbench.ui.source_widget",
+    "debug_view": "workbench.ui.debugger.widget",
+    "debug_recording": "workbench.ui.debugger.widget",
     "warp_map": "workbench.ui.sector_picture",
     "bank_map": "workbench.ui.bank_picture",
     "warp_maps": "workbench.ui.request_stepper",
@@ -37,6 +39,8 @@ __all__ = list(_LAZY)
 
 if TYPE_CHECKING:
     from workbench.ui.bank_picture import bank_map as bank_map
+    from workbench.ui.debugger.widget import debug_recording as debug_recording
+    from workbench.ui.debugger.widget import debug_view as debug_view
     from workbench.ui.figures import figure_html as figure_html
     from workbench.ui.kernel.pipeline_picture import pipeline_view as pipeline_view
     from workbench.ui.kernel.timeline_picture import warp_timeline as warp_timeline
