@@ -62,6 +62,7 @@ def test_a_verdict_names_the_command_that_stops_there():
     done = CliRunner().invoke(main, [*words[1:], "-x", "end", "-x", "last y[1, 2]"])
     assert done.exit_code == 0, done.output
     assert "the last write of y[1, 2]" in done.output
-    found = debug_command("op", "", "v", "c", {"A": 1, "B": 2}, "race", True)
-    assert found == "workbench debug op --case c --variant v --config 'A=1 B=2' --checks --stop finding"
-    assert debug_command("op", "", "v", "c", {}, "not_compiled", False) == ""
+    found = debug_command("paged_attention", "", "v", "c", {"A": 1, "B": 2}, "race", True)
+    assert found == "workbench debug paged_attention --case c --variant v --config 'A=1 B=2' --checks --stop finding"
+    assert debug_command("paged_attention", "", "v", "c", {}, "not_compiled", False) == ""
+    assert debug_command("of_a_notebook", "", "v", "c", {}, "race", True) == ""
