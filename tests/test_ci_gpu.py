@@ -70,7 +70,8 @@ def write_wheel(installed: metadata.Distribution, files: dict[str, Path], folder
         wheel.writestr(f"{stem}.dist-info/RECORD", "".join(f"{name},,\n" for name in names))
 
 
-@pytest.mark.parametrize("built", [False, pytest.param(True, marks=pytest.mark.long)], ids=["wheel", "build"])
+@pytest.mark.long  # a minute and a half; run it before a GPU is lent, or when the script changes
+@pytest.mark.parametrize("built", [False, True], ids=["wheel", "build"])
 def test_ci_gpu(python: Path, tmp_path: Path, built: bool):
     problem = missing()
     if problem is not None:

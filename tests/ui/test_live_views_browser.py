@@ -152,6 +152,7 @@ def test_a_tuning_run_is_watched_and_stopped_while_the_kernel_answers(page, lab)
     expect(view.locator(".tv-point")).to_have_count(10)
 
 
+@pytest.mark.long
 def test_cells_of_cuda_have_the_colours_of_cpp(page, lab):
     from playwright.sync_api import expect
 
