@@ -212,15 +212,7 @@ struct Atomic {
                                   one.operands = 2, one.operand[0] = before, one.operand[1] = added;
                                   one.result = value;
                                 });
-        Tallies& tallies = log.tallies(pc);
-        if (!through) {
-          (nan ? tallies.nans : tallies.infinities) += 1;
-          u32& first = nan ? tallies.first_nan : tallies.first_infinity;
-          if (!first) first = id;
-        } else if (nan) {
-          tallies.passed += 1;
-          if (!tallies.first_passed) tallies.first_passed = id;
-        }
+        log.tallies(pc).count(id, nan, through);
         if (!places.of_block) log.reach(id);
         memory.put(where, reinterpret_cast<const u16*>(made)[unit], id);
       }

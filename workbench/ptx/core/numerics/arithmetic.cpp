@@ -85,15 +85,7 @@ void follow(Warp& warp, const Instruction& in, u32 mask, const Site& site, const
         std::copy_n(values, one.operands, one.operand);
       });
       events[part][lane] = id;
-      Tallies& tallies = log.tallies(pc);
-      if (!through) {
-        (is_nan ? tallies.nans : tallies.infinities) += 1;
-        u32& first = is_nan ? tallies.first_nan : tallies.first_infinity;
-        if (!first) first = id;
-      } else if (is_nan) {
-        tallies.passed += 1;
-        if (!tallies.first_passed) tallies.first_passed = id;
-      }
+      log.tallies(pc).count(id, is_nan, through);
     }
   }
   for (u32 part = 0; part < site.result.parts; ++part)

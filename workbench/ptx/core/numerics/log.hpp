@@ -64,6 +64,15 @@ struct Tallies {
   u64 nans = 0, infinities = 0, passed = 0;
   u32 first_nan = 0, first_infinity = 0, first_passed = 0;  // events
   Narrowed narrowed;
+
+  // Counts the event of a NaN or an infinity, which was born here or came `through` an operand. An
+  // infinity that came through one is not counted.
+  void count(u32 event, bool is_nan, bool through) {
+    if (through && !is_nan) return;
+    (through ? passed : is_nan ? nans : infinities) += 1;
+    u32& first = through ? first_passed : is_nan ? first_nan : first_infinity;
+    if (!first) first = event;
+  }
 };
 
 // The events of the values in a warp's registers, by units of the register file.

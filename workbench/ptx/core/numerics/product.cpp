@@ -110,15 +110,7 @@ struct Product {
                          one.operand[0] = cause.left, one.operand[1] = cause.right;
                          one.operand[2] = before;
                        });
-          Tallies& tallies = log.tallies(pc);
-          if (!through) {
-            (is_nan ? tallies.nans : tallies.infinities) += 1;
-            u32& first = is_nan ? tallies.first_nan : tallies.first_infinity;
-            if (!first) first = id;
-          } else if (is_nan) {
-            tallies.passed += 1;
-            if (!tallies.first_passed) tallies.first_passed = id;
-          }
+          log.tallies(pc).count(id, is_nan, through);
           events.emplace_back(unit_of(site.results[i], type, lane, part), id);
         }
     for (const auto& [unit, id] : events) log.put(warp, unit, id);
