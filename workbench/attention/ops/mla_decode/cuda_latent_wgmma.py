@@ -20,12 +20,13 @@ from workbench.attention.ops.mla_decode.problem import (
     PARTITION_SIZES,
     RESTRICTIONS,
     MlaDecodeProblem,
+    macros,
     partials,
     with_partitions,
 )
 from workbench.attention.ops.paged_attention.rules import num_partitions
 from workbench.attention.ops.rules import rules, shared_limit, shared_memory
-from workbench.base.packages import ELEMENT_TYPES, cuda_sources
+from workbench.base.packages import cuda_sources
 from workbench.ops import Config, CudaStep, CudaVariant, Restriction, cdiv
 from workbench.ptx import TensorMap
 
@@ -124,12 +125,6 @@ VARIANT = CudaVariant(
     dtypes=("float16", "bfloat16"),
     features=(NAME, "sinks"),
     defaults=default_config,
-    macros=lambda config, problem: {
-        "SCALAR": ELEMENT_TYPES[problem.dtype].cpp,
-        "LATENT_SIZE": problem.latent_size,
-        "KEY_SIZE": problem.key_size,
-        **({"QUANTIZED": 1} if problem.quantized else {}),
-        **config,
-    },
+    macros=macros,
     workspace=partials,
 )

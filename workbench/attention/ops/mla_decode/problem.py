@@ -13,6 +13,7 @@ from workbench.attention.ops.dtypes import DTYPES
 from workbench.attention.ops.paged_attention.rules import num_partitions, partition_size
 from workbench.attention.ops.paged_attention.workspace import Partials, allocated
 from workbench.attention.ops.rules import grid, rules
+from workbench.base.packages import ELEMENT_TYPES
 from workbench.ops import Arguments, Config, cdiv
 from workbench.ops.tensors import RunTensors, made
 
@@ -124,6 +125,17 @@ def partials(config: Config, problem: MlaDecodeProblem, tensors: MlaDecodeTensor
     """Return uninitialised partial results for every partition of PARTITION_SIZE tokens."""
     shape = problem.num_seqs, problem.num_heads, num_partitions(config, problem), problem.latent_size
     return allocated(*shape, tensors.query.device)
+
+
+def macros(config: Config, problem: MlaDecodeProblem) -> dict[str, Any]:
+    """Return the macros of the CUDA kernels: element type, sizes, and the tunables."""
+    return {
+        "SCALAR": ELEMENT_TYPES[problem.dtype].cpp,
+        "LATENT_SIZE": problem.latent_size,
+        "KEY_SIZE": problem.key_size,
+        **({"QUANTIZED": 1} if problem.quantized else {}),
+        **config,
+    }
 
 
 RESTRICTIONS = rules(
