@@ -132,7 +132,11 @@ class SessionViews:
         name, _, index = text.partition("[")
         if name in session.memory.arrays and name not in session.code.variables:
             values = session.tensor(name)
-            return _scalar(values, text, index) if index else self._array(name, values)
+            if index:
+                values = values[session.memory.index(name, index.rstrip().removesuffix("]"))]
+            if not index or values.ndim:
+                return self._array(text, values)
+            return {"value": str(values.item()), "type": str(values.dtype), "variablesReference": 0}
         if text in session.code.variables or text.startswith("%"):
             return self._register(session.register(text, warp=at.warp, block=at.block))
         return self._lanes(session.evaluate(text, warp=at.warp, block=at.block), "float64")
@@ -161,15 +165,6 @@ class SessionViews:
             "name": name, "value": f"{shape}, {values.dtype}: {_brief(values)}", "type": str(values.dtype),
             "evaluateName": name, "variablesReference": self._below(lambda: _elements(values, f"{name}[{{}}]".format)),
         }  # fmt: skip
-
-
-def _scalar(values: Any, text: str, index: str) -> Row:
-    try:
-        found = values[tuple(int(one) for one in index.rstrip("]").split(","))]
-        return {"value": str(found.item()), "type": str(values.dtype), "variablesReference": 0}
-    except (ValueError, IndexError, RuntimeError):
-        allowed = f"one index for each of {tuple(values.shape)}"
-        raise ArgumentError("expression", repr(text), allowed, "Name one element, such as x[0, 5].") from None
 
 
 def _brief(values: Any) -> str:
