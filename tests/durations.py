@@ -21,7 +21,7 @@ OPTION = "--record-durations"
 
 
 WORKERS, CORES = 3, 2
-"""Of the runs that are recorded."""
+"""Workers and cores of the runs that are recorded."""
 LOOP_SECONDS = 0.0154
 """CPU seconds that `pace`'s loop takes where the recorded seconds hold: 0.026 where a run of 584 took 988."""
 

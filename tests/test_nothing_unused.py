@@ -73,7 +73,7 @@ def users() -> str:
 
 @pytest.fixture(scope="module")
 def package() -> vulture.Vulture:
-    """What vulture has read of the package, with the names that others use."""
+    """Return a vulture that has read the package and the names that others use."""
     names = [*OFFERED, *(name for names in CALLED_BY_OTHERS.values() for name in names)]
     found = vulture.Vulture(ignore_names=names, ignore_decorators=REGISTERED)
     for path in (*sorted(PACKAGE.rglob("*.py")), *sorted((CHECKOUT / "benchmarks").glob("*.py"))):

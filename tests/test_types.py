@@ -33,7 +33,7 @@ def names() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def reported(names: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
-    """What mypy finds in the package, and the types that it reveals of the public names, in one run."""
+    """Run mypy once: its errors in the package, and the types that it reveals of the public names."""
     pytest.importorskip("mypy")
     program = tmp_path_factory.mktemp("mypy") / "program.py"
     program.write_text(

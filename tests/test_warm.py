@@ -71,7 +71,7 @@ def test_signals_reach_it(number: int):
 
 
 def test_workers_are_forks_of_what_has_collected():
-    """Those that could not be would collect again, and nothing would tell but the time."""
+    """Workers that could not be forked would collect again, and only the time would tell."""
     if "PYTEST_XDIST_WORKER" not in os.environ or not warm.workers_are_forks():
         pytest.skip("needs workers of pytest-xdist that are forks")
     assert "warm.collected" in sys.modules

@@ -1,4 +1,4 @@
-"""What pytest-xdist's workers execute: forks of what has collected go on from there, other processes begin."""
+"""The main program of pytest-xdist's workers: forks of what has collected go on from there, other processes begin."""
 
 import inspect
 import sys

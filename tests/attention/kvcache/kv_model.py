@@ -72,7 +72,7 @@ class Histories:
         return numbers
 
     def newest(self, seq: int) -> object:
-        """What the next token of a sequence comes after."""
+        """Return the number after which the next token of a sequence comes."""
         return self.history[seq][-1] if self.history.get(seq) else self.root[seq]
 
     def fork(self, parent: int, child: int) -> None:

@@ -131,7 +131,7 @@ def generate(model, cache=None, *, rows: slice = slice(None), **options: Any):
 
 @cache
 def eager(name: str, *, steps: int = NEW, beams: int = 1) -> SimpleNamespace:
-    """What the eager path generates; computed once.
+    """Return what the eager path generates; computed once.
 
     Of models with compressors each row alone, without padding: transformers pools padding into entries.
     """

@@ -110,7 +110,7 @@ class TestRefusals:
             hf.PagedCache(model_of("deepseek_v3").config, num_blocks=30, kv_cache_dtype="int8")
 
     def test_a_mask_that_changes_its_mind(self):
-        """Of columns that are in the cache already: hidden now, shown now, or not spoken of."""
+        """Refuse a mask that hides or shows columns that are in the cache already, or says nothing of them."""
         model = model_of("llama")
         cache = hf.PagedCache(model.config, num_blocks=30)
         generate(model, cache, max_new_tokens=2)
